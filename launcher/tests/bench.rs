@@ -22,6 +22,7 @@ fn all_figures_have_all_fields() {
         "put",
         "put-random",
         "put-address",
+        "put-segment",
         "get",
         "put-poll",
         "put-bell",

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwether_runtime::{
-    Error, Mapped, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
+    Error, Mapped, Placed, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
 };
 
 /// A rayon pool for this rank, with one thread for each core of its equal share of the node's cores, at least one. Threads are
@@ -119,6 +119,7 @@ impl Pool {
     /// # Errors
     /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no interface for even
     /// one context.
+    #[track_caller]
     pub fn new(world: &World) -> Result<Pool> {
         let (place, ranks) = world.place_on_host();
         let cores = share(&allowed_cores(), world.cores(), place, ranks);
@@ -132,8 +133,9 @@ impl Pool {
     ///
     /// # Errors
     /// As [`Pool::new`].
+    #[track_caller]
     pub fn with_threads(world: &World, threads: usize) -> Result<Pool> {
-        Self::build(world, threads.max(1), None)
+        Self::build(world, threads.max(1), None).placed_here()
     }
 
     fn build(world: &World, threads: usize, cores: Option<Vec<usize>>) -> Result<Pool> {
@@ -275,9 +277,9 @@ fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
 fn as_asked(error: Error) -> Error {
     const NAME: &str = "get_slice";
     match error {
-        Error::RankOutOfRange { rank, size, .. } => Error::RankOutOfRange { operation: NAME, rank, size },
-        Error::OutOfBounds { rank, start, count, available, .. } => {
-            Error::OutOfBounds { operation: NAME, rank, start, count, available }
+        Error::RankOutOfRange { rank, size, place, .. } => Error::RankOutOfRange { operation: NAME, rank, size, place },
+        Error::OutOfBounds { rank, start, count, available, place, .. } => {
+            Error::OutOfBounds { operation: NAME, rank, start, count, available, place }
         }
         other => other,
     }
@@ -310,9 +312,10 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     ///
     /// # Errors
     /// As [`Symmetric::get`].
+    #[track_caller]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
         let mut value = [T::zeroed()];
-        self.get_slice(rank, index, &mut value)?;
+        self.get_slice(rank, index, &mut value).placed()?;
         Ok(value[0])
     }
 
@@ -320,12 +323,13 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     ///
     /// # Errors
     /// As [`Symmetric::get_slice`].
+    #[track_caller]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
         if let Some(mapped) = &self.mapped {
             return mapped.get_slice(rank, start, values);
         }
-        let posted = self.context()?.get_slice_async(&self.array, rank, start, values.len());
-        values.copy_from_slice(&wait(posted).map_err(as_asked)?);
+        let posted = self.context().placed()?.get_slice_async(&self.array, rank, start, values.len());
+        values.copy_from_slice(&wait(posted).map_err(as_asked).placed()?);
         Ok(())
     }
 
@@ -333,19 +337,21 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
     ///
     /// # Errors
     /// As [`Symmetric::put`].
+    #[track_caller]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        self.put_slice(rank, index, &[value])
+        self.put_slice(rank, index, &[value]).placed_here()
     }
 
     /// Writes `values` at `rank`, from element `start`. They are visible there when this returns.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`].
+    #[track_caller]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
         if let Some(mapped) = &self.mapped {
             return mapped.put_slice(rank, start, values);
         }
-        let posted = self.context()?.put_slice_async(&self.array, rank, start, values);
+        let posted = self.context().placed()?.put_slice_async(&self.array, rank, start, values);
         wait(posted)
     }
 

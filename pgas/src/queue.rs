@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use bellwether_runtime::{Context, Error, Result, World};
+use bellwether_runtime::{CalledAt, Context, Error, Placed, Result, World};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::aggregate::{By, Draft, Eager, Errands, Form, Options, Port, Record, check_records};
@@ -94,7 +94,7 @@ struct Token {
     fresh: bool,
 }
 
-/// What ranks tell each other.
+/// A message between ranks.
 #[derive(Serialize, Deserialize)]
 enum Word {
     /// The sender has nothing to do.
@@ -328,15 +328,19 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] after the end; [`Error::PeerLost`].
+    #[track_caller]
     pub fn push(&mut self, item: T) -> Result<()> {
-        self.check_open()?;
-        let part = &self.part.object;
-        part.items.borrow_mut().push_back(item);
-        if part.hungry.borrow().is_empty() {
-            return Ok(());
-        }
-        let post = part.share(None).map_err(bad)?;
-        self.post(post)
+        (|| -> Result<()> {
+            self.check_open()?;
+            let part = &self.part.object;
+            part.items.borrow_mut().push_back(item);
+            if part.hungry.borrow().is_empty() {
+                return Ok(());
+            }
+            let post = part.share(None).map_err(bad)?;
+            self.post(post)
+        })()
+        .placed_here()
     }
 
     /// Adds an item at `rank`, whence others may take it: now or later, gathered with others that go the same way; one that is
@@ -345,16 +349,22 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     /// # Errors
     /// As [`DistQueue::push`]; [`Error::RankOutOfRange`]; [`Error::InvalidArgument`] for an item that is larger than a
     /// message, with both numbers.
+    #[track_caller]
     pub fn push_to(&mut self, rank: usize, item: T) -> Result<()> {
         if rank == self.world.rank() {
             return self.push(item);
         }
-        self.check_open()?;
+        self.check_open().placed()?;
         if rank >= self.world.size() {
-            return Err(Error::RankOutOfRange { operation: "push_to", rank, size: self.world.size() });
+            return Err(Error::RankOutOfRange {
+                operation: "push_to",
+                rank,
+                size: self.world.size(),
+                place: CalledAt::default(),
+            });
         }
         let part = &self.part.object;
-        self.draft.write(|bytes| encode(&item, bytes)).map_err(bad)?;
+        self.draft.write(|bytes| encode(&item, bytes)).map_err(bad).placed()?;
         let len = self.draft.body().len();
         if len > part.room {
             return Err(bad(format!("an item takes {len} bytes, and a message has room for {}", part.room)));
@@ -370,8 +380,9 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     ///
     /// # Errors
     /// [`Error::PeerLost`].
+    #[track_caller]
     pub fn flush(&mut self) -> Result<()> {
-        self.port.flush_all()
+        self.port.flush_all().placed_here()
     }
 
     /// Takes an item, waiting while there is none but other ranks still work. `None` when nothing is left at any rank and all
@@ -379,19 +390,23 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     ///
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn pop(&mut self) -> Result<Option<T>> {
-        // Others are served also while there is enough here.
-        match self.port.has_items() {
-            true => self.port.progress()?,
-            false => drop(self.world.poll()?),
-        }
-        if self.part.object.items.borrow().is_empty() {
-            // Nobody waits for what lies here while this rank waits.
-            self.port.hurry()?;
-        }
-        let popped = self.pop_or_wait();
-        self.port.calm();
-        popped
+        (|| -> Result<Option<T>> {
+            // Others are served also while there is enough here.
+            match self.port.has_items() {
+                true => self.port.progress()?,
+                false => drop(self.world.poll()?),
+            }
+            if self.part.object.items.borrow().is_empty() {
+                // Nobody waits for what lies here while this rank waits.
+                self.port.hurry()?;
+            }
+            let popped = self.pop_or_wait();
+            self.port.calm();
+            popped
+        })()
+        .placed_here()
     }
 
     fn pop_or_wait(&mut self) -> Result<Option<T>> {

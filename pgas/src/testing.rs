@@ -139,7 +139,7 @@ fn in_processes(test: Test) {
     assert!(out.contains("1 passed"), "no test {name} in this program\n{out}{err}");
 }
 
-/// What ranks wrote, without what the harness of each process wrote around it.
+/// The output of the ranks, without the lines of the harness of each process.
 fn of_ranks(name: &str, out: &str) -> String {
     let start = format!("test {name}");
     let mut text = String::new();

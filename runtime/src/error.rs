@@ -12,6 +12,92 @@ pub(crate) const CALLED_AT: &str = "called at ";
 /// What a Bellwether call returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Where the program made a call, if that is known. Shown at the end of an error's message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CalledAt(Option<&'static Location<'static>>);
+
+impl CalledAt {
+    /// File, line and column.
+    pub fn location(self) -> Option<&'static Location<'static>> {
+        self.0
+    }
+
+    fn or(self, place: &'static Location<'static>) -> CalledAt {
+        CalledAt(self.0.or(Some(place)))
+    }
+}
+
+impl std::fmt::Display for CalledAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |place| write!(f, " ({CALLED_AT}{}:{})", place.file(), place.line()))
+    }
+}
+
+/// Adds the place of the caller to an error.
+#[doc(hidden)]
+pub trait Placed {
+    /// The same, with the place of the caller in an error that has none. Costs nothing where there is no error.
+    #[track_caller]
+    fn placed(self) -> Self;
+
+    /// As [`Placed::placed`], also in place of one that is known: of an error that calls of the library have made for this one.
+    #[track_caller]
+    fn placed_here(self) -> Self;
+}
+
+impl<T> Placed for Result<T> {
+    #[inline]
+    #[track_caller]
+    fn placed(self) -> Result<T> {
+        match self {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.at(Location::caller())),
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn placed_here(self) -> Result<T> {
+        match self {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.without_place().at(Location::caller())),
+        }
+    }
+}
+
+impl Placed for Box<Error> {
+    #[cold]
+    #[track_caller]
+    fn placed(mut self) -> Box<Error> {
+        *self = (*self).at(Location::caller());
+        self
+    }
+
+    #[cold]
+    #[track_caller]
+    fn placed_here(mut self) -> Box<Error> {
+        *self = (*self).without_place().at(Location::caller());
+        self
+    }
+}
+
+/// Checks that `count` elements or bytes from `start` are among those that are there.
+///
+/// # Errors
+/// [`Error::OutOfBounds`].
+pub(crate) fn check_range(
+    operation: &'static str,
+    rank: usize,
+    start: usize,
+    count: usize,
+    available: usize,
+) -> Result<()> {
+    match start.checked_add(count).is_some_and(|end| end <= available) {
+        true => Ok(()),
+        false => Err(Error::OutOfBounds { operation, rank, start, count, available, place: CalledAt::default() }),
+    }
+}
+
 /// Everything that can go wrong in a Bellwether call.
 ///
 /// Errors are values: a dead peer, a full heap or a bad address never panics and never hangs.
@@ -19,7 +105,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A rank number at or beyond the number of ranks.
-    #[error("{operation}: rank {rank} does not exist; this world has ranks 0 to {}", size - 1)]
+    #[error("{operation}: rank {rank} does not exist; this world has ranks 0 to {}{place}", size - 1)]
     RankOutOfRange {
         /// The call that was made.
         operation: &'static str,
@@ -27,10 +113,12 @@ pub enum Error {
         rank: usize,
         /// Ranks in the world.
         size: usize,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// A range that leaves the allocation it was meant for.
     #[error(
-        "{operation} at rank {rank}: elements {start}..{} are outside the allocation, which has {available}",
+        "{operation} at rank {rank}: elements {start}..{} are outside the allocation, which has {available}{place}",
         start.saturating_add(*count)
     )]
     OutOfBounds {
@@ -44,6 +132,8 @@ pub enum Error {
         count: usize,
         /// Elements there are.
         available: usize,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// A global pointer to memory that it does not reach any more: freed, allocated anew, or its owner's alone for now.
     #[error(
@@ -77,7 +167,7 @@ pub enum Error {
     /// A segment that its owner has not registered, or has closed.
     #[error(
         "{operation}: rank {rank} has no segment {number}; use a number that this rank gave out (`Segment::number`), before it \
-         closes the segment"
+         closes the segment{place}"
     )]
     NoSegment {
         /// The call that was made.
@@ -86,6 +176,8 @@ pub enum Error {
         rank: usize,
         /// The number.
         number: u32,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// An address that is not mapped, or not accessible, in the target rank.
     #[error(
@@ -103,7 +195,7 @@ pub enum Error {
         length: usize,
     },
     /// An address that is not a multiple of what the operation needs.
-    #[error("{operation} at rank {rank}: address {address:#x} must be a multiple of {alignment}")]
+    #[error("{operation} at rank {rank}: address {address:#x} must be a multiple of {alignment}{place}")]
     Misaligned {
         /// The call that was made.
         operation: &'static str,
@@ -113,6 +205,8 @@ pub enum Error {
         address: usize,
         /// What it must be a multiple of.
         alignment: usize,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// The symmetric heap or the message memory cannot hold what was asked.
     #[error(
@@ -422,22 +516,70 @@ impl Error {
                 }
                 Error::RanksDiffer { what, rank, reference, theirs, ours, advice }
             }
-            error => match error.placed(place) {
+            error => match error.with_place(place) {
                 error if let Some(call) = call => error.named(call),
                 error => error,
             },
         }
     }
 
+    /// The error with the place of its call, if it has none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn at(self, place: &'static Location<'static>) -> Error {
+        match self {
+            Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank, cause, doing: doing.within(None, place) },
+            Error::TimedOut { doing, after } => Error::TimedOut { doing: doing.within(None, place), after },
+            Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(None, place) },
+            Error::Standstill { doing } => Error::Standstill { doing: doing.within(None, place) },
+            other => other.with_place(place),
+        }
+    }
+
+    /// The error without the place of its call.
+    #[cold]
+    #[inline(never)]
+    fn without_place(mut self) -> Error {
+        match &mut self {
+            Error::PeerLost { doing, .. }
+            | Error::TimedOut { doing, .. }
+            | Error::MemoryLost { doing }
+            | Error::Standstill { doing } => doing.place = None,
+            Error::RankOutOfRange { place, .. }
+            | Error::OutOfBounds { place, .. }
+            | Error::NoSegment { place, .. }
+            | Error::Misaligned { place, .. } => *place = CalledAt::default(),
+            Error::InvalidArgument { why, .. } => {
+                if let Some(end) = why.rfind(&format!(" ({CALLED_AT}")) {
+                    why.truncate(end);
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// The error with the place of its call, where nothing else has it.
     #[cold]
-    fn placed(self, place: &'static Location<'static>) -> Error {
+    fn with_place(self, place: &'static Location<'static>) -> Error {
         match self {
             Error::InvalidArgument { operation, mut why } => {
                 if !why.contains(CALLED_AT) {
                     why += &format!(" ({CALLED_AT}{}:{})", place.file(), place.line());
                 }
                 Error::InvalidArgument { operation, why }
+            }
+            Error::RankOutOfRange { operation, rank, size, place: at } => {
+                Error::RankOutOfRange { operation, rank, size, place: at.or(place) }
+            }
+            Error::OutOfBounds { operation, rank, start, count, available, place: at } => {
+                Error::OutOfBounds { operation, rank, start, count, available, place: at.or(place) }
+            }
+            Error::NoSegment { operation, rank, number, place: at } => {
+                Error::NoSegment { operation, rank, number, place: at.or(place) }
+            }
+            Error::Misaligned { operation, rank, address, alignment, place: at } => {
+                Error::Misaligned { operation, rank, address, alignment, place: at.or(place) }
             }
             other => other,
         }

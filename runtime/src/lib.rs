@@ -29,7 +29,7 @@ pub use bytemuck::{Pod, Zeroable};
 pub use crate::bounds::OneThread;
 pub use crate::bounds::PlainData;
 pub use crate::engine::Background;
-pub use crate::error::{Doing, Error, Loss, Result};
+pub use crate::error::{CalledAt, Doing, Error, Loss, Placed, Result};
 #[doc(hidden)]
 pub use crate::message::code::CodeOffset;
 pub use crate::message::{Announced, Call, Context, HandlerId, Landed, Landing, LandingId};
@@ -41,8 +41,8 @@ pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, 
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
     AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, Posted, Progress,
-    RawBells, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext,
-    ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
+    RawBells, ReservedSegments, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell,
+    ThreadContext, ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach};

@@ -2,8 +2,16 @@
 
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/places.rs"]
+mod places;
+#[path = "events/rdma.rs"]
+mod rdma;
+#[path = "events/reserved.rs"]
+mod reserved;
 #[path = "events/segments.rs"]
 mod segments;
+#[path = "events/transfers.rs"]
+mod transfers;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -519,24 +527,6 @@ fn a_context_of_another_thread_tells_of_its_operations_events() {
         // Nobody polls on the thread of the world meanwhile: over the contract only a target that makes progress serves puts.
         let results = threads(1, transport).run(|world| by_context(world, &through, true));
         results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
-    }
-}
-
-#[test]
-#[ignore = "needs an RDMA device: ci/softroce"]
-fn operations_over_rdma_tell_of_their_events() {
-    let all_well = |results: Result<Vec<Result<()>>>| {
-        results.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
-    };
-    for ranks in [1, 2, 3] {
-        let through = Through::default();
-        all_well(threads(ranks, Transport::Verbs).run(|world| one_sided(world, &through)));
-        let ran = Through::default();
-        all_well(threads(ranks, Transport::Verbs).run(|world| messages(world, &ran)));
-        for elsewhere in [false, true] {
-            let through = Through::default();
-            all_well(threads(ranks, Transport::Verbs).run(|world| by_context(world, &through, elsewhere)));
-        }
     }
 }
 

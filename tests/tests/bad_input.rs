@@ -78,7 +78,7 @@ fn a_rank_that_does_not_exist() {
             ];
             for (call, outcome) in outcomes {
                 match outcome {
-                    Err(Error::RankOutOfRange { operation, rank: named, size: 3 }) => {
+                    Err(Error::RankOutOfRange { operation, rank: named, size: 3, .. }) => {
                         assert!(named == rank && operation.contains(call), "{operation} {named}");
                     }
                     other => panic!("{call} to {rank}: {other:?}"),

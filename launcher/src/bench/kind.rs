@@ -39,6 +39,8 @@ pub enum Kind {
     PutRandom,
     /// A put to an address of another rank
     PutAddress,
+    /// A put to a segment by its number
+    PutSegment,
     /// Fetch-and-add on a word of another rank
     Atomic,
     /// Two threads of a rank, each with a context, over one
@@ -84,10 +86,11 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 37] = [
+pub const ALL: [Kind; 38] = [
     Put,
     PutRandom,
     PutAddress,
+    PutSegment,
     Get,
     PutPoll,
     PutBell,
@@ -174,6 +177,7 @@ impl Kind {
             Put => "put",
             PutRandom => "put-random",
             PutAddress => "put-address",
+            PutSegment => "put-segment",
             Get => "get",
             PutPoll => "put-poll",
             PutBell => "put-bell",
@@ -217,6 +221,7 @@ impl Kind {
             Put => "Blocking put",
             PutRandom => "Put to a random rank and index",
             PutAddress => "Put to an address",
+            PutSegment => "Put to a segment",
             Get => "Blocking get",
             PutPoll => "Put polled on its data, one way",
             PutBell => "Put and bell, one way",
@@ -258,7 +263,7 @@ impl Kind {
     pub fn limit(self) -> &'static str {
         match self {
             Put => "bare stores, memcpy above 8 B",
-            PutAddress | GaspiPost => "bare stores",
+            PutAddress | PutSegment | GaspiPost => "bare stores",
             PutRandom => "bare stores, rank and index checked, through a table of addresses",
             Get => "bare loads, memcpy above 8 B",
             PutPoll => "bare stores to a data line",
@@ -331,7 +336,7 @@ impl Kind {
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
     pub fn is_stream(self) -> bool {
-        matches!(self, Put | PutAddress | Bandwidth | LapiBandwidth)
+        matches!(self, Put | PutAddress | PutSegment | Bandwidth | LapiBandwidth)
     }
 
     /// Whether `--size` means something to it.
@@ -349,6 +354,7 @@ impl Kind {
             Put | Get | PutPoll | PutBell | Am | LapiAm if plotted => {
                 vec![8, 32, 128, 512, 2 * KIB, 8 * KIB, 32 * KIB, 64 * KIB]
             }
+            PutSegment => vec![8],
             Put | PutRandom | PutAddress | Get | PutPoll | PutBell | Am | AmRate | Call | Atomic | Threads => vec![8],
             Matching | LapiAm | LapiRate | GaspiNotify | GaspiPost | GaspiWait => vec![8],
             LapiBandwidth => vec![KIB * KIB],
@@ -398,6 +404,7 @@ impl Kind {
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },
             PutRandom => ratio(1.1),
             PutAddress => beside(1.5),
+            PutSegment => Bar { value: Some(15.0), ..none },
             PutBell if small => ratio(1.25),
             Am if small => ratio(1.4),
             AmRate if small => Bar { value: Some(25.0), ..none },

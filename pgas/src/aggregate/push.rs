@@ -1,6 +1,6 @@
 //! Items pushed to the ranks that own them.
 
-use bellwether_runtime::{PlainData, Pod, Result, World};
+use bellwether_runtime::{Placed, PlainData, Pod, Result, World};
 
 use super::agreed;
 use super::options::Options;
@@ -80,24 +80,27 @@ impl<I: Pod> Push<'_, I> {
     /// # Errors
     /// [`crate::Error::RankOutOfRange`]; [`crate::Error::PeerLost`]; [`crate::Error::InsideHandler`].
     #[inline]
+    #[track_caller]
     pub fn push(&mut self, to: usize, item: I) -> Result<()> {
-        self.port.push(to, bytemuck::bytes_of(&item))
+        self.port.push(to, bytemuck::bytes_of(&item)).placed_here()
     }
 
     /// Takes items that have come, and sends those that have waited for [`Options::age`].
     ///
     /// # Errors
     /// As [`World::poll`].
+    #[track_caller]
     pub fn progress(&mut self) -> Result<()> {
-        self.port.progress()
+        self.port.progress().placed_here()
     }
 
     /// Sends what waits in buffers, each as soon as its target has taken what came before. Does not wait for that.
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`].
+    #[track_caller]
     pub fn flush(&mut self) -> Result<()> {
-        self.port.flush_all()
+        self.port.flush_all().placed_here()
     }
 
     /// Waits until every item that any rank has pushed before has been taken. Collective. More may be pushed afterwards.

@@ -2,7 +2,7 @@
 
 use std::ops::{Add, Mul};
 
-use bellwether_runtime::{Pod, Result, World};
+use bellwether_runtime::{Placed, Pod, Result, World};
 
 use super::{Element, GlobalArray, Local};
 
@@ -58,12 +58,16 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; then nothing was changed.
+    #[track_caller]
     pub fn zip_update<U: Pod>(&mut self, other: &GlobalArray<U, D>, mut change: impl FnMut(&mut T, U)) -> Result<()> {
-        self.layout.check_same(&other.layout, "zip_update")?;
-        for ((_, to), (_, from)) in self.lines_mut().zip(other.lines()) {
-            to.iter_mut().zip(from).for_each(|(to, from)| change(to, *from));
-        }
-        Ok(())
+        (|| -> Result<()> {
+            self.layout.check_same(&other.layout, "zip_update")?;
+            for ((_, to), (_, from)) in self.lines_mut().zip(other.lines()) {
+                to.iter_mut().zip(from).for_each(|(to, from)| change(to, *from));
+            }
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Folds all elements to one value, the same on every rank. Collective.

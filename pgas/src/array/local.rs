@@ -1,6 +1,6 @@
 //! The local phase: this rank's part as a slice.
 
-use bellwether_runtime::{Pod, Result};
+use bellwether_runtime::{Placed, Pod, Result};
 
 use super::index::Region;
 use super::layout::Layout;
@@ -67,11 +67,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), with both layouts, if they are not equal; on all ranks,
     /// as every rank has the same ones.
+    #[track_caller]
     pub fn zip<'a, U: Pod>(
         &'a self,
         other: &'a GlobalArray<U, D>,
     ) -> Result<impl Iterator<Item = ([usize; D], &'a T, &'a U)>> {
-        self.layout.check_same(&other.layout, "zip")?;
+        self.layout.check_same(&other.layout, "zip").placed()?;
         let theirs = other.lines().flat_map(|(_, line)| line);
         Ok(self.iter().zip(theirs).map(|((index, ours), theirs)| (index, ours, theirs)))
     }
@@ -80,11 +81,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::zip`].
+    #[track_caller]
     pub fn zip_mut<'a, U: Pod>(
         &'a mut self,
         other: &'a GlobalArray<U, D>,
     ) -> Result<impl Iterator<Item = ([usize; D], &'a mut T, &'a U)>> {
-        self.layout.check_same(&other.layout, "zip_mut")?;
+        self.layout.check_same(&other.layout, "zip_mut").placed()?;
         let theirs = other.lines().flat_map(|(_, line)| line);
         Ok(self.iter_mut().zip(theirs).map(|((index, ours), theirs)| (index, ours, theirs)))
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bellwether_runtime::{Error, Pod, Result};
+use bellwether_runtime::{Error, Placed, Pod, Result};
 use rayon::iter::plumbing::{Consumer, Producer, ProducerCallback, UnindexedConsumer, bridge};
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 
@@ -54,6 +54,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::zip`].
+    #[track_caller]
     pub fn par_zip<'a, U: Pod + Sync>(
         &'a self,
         other: &'a GlobalArray<U, D>,
@@ -61,7 +62,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Sync,
     {
-        self.layout.check_same(&other.layout, "par_zip")?;
+        self.layout.check_same(&other.layout, "par_zip").placed()?;
         Ok(self.par_iter().zip(other.par_iter()).map(|((index, ours), (_, theirs))| (index, ours, theirs)))
     }
 
@@ -69,6 +70,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::zip`].
+    #[track_caller]
     pub fn par_zip_mut<'a, U: Pod + Sync>(
         &'a mut self,
         other: &'a GlobalArray<U, D>,
@@ -76,7 +78,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     where
         T: Send,
     {
-        self.layout.check_same(&other.layout, "par_zip_mut")?;
+        self.layout.check_same(&other.layout, "par_zip_mut").placed()?;
         Ok(self.par_iter_mut().zip(other.par_iter()).map(|((index, ours), (_, theirs))| (index, ours, theirs)))
     }
 
@@ -320,8 +322,9 @@ impl<T: Pod + Send + Sync, const D: usize> PooledArray<'_, T, D> {
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
+    #[track_caller]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
-        let (rank, at) = self.locate("get", index.position())?;
+        let (rank, at) = self.locate("get", index.position()).placed()?;
         self.memory.get(rank, at)
     }
 
@@ -329,8 +332,9 @@ impl<T: Pod + Send + Sync, const D: usize> PooledArray<'_, T, D> {
     ///
     /// # Errors
     /// As [`GlobalArray::put`].
+    #[track_caller]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
-        let (rank, at) = self.locate("put", index.position())?;
+        let (rank, at) = self.locate("put", index.position()).placed()?;
         self.memory.put(rank, at, value)
     }
 

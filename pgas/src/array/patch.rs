@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bellwether_runtime::{Piece, Pod, Posted, Result};
+use bellwether_runtime::{Piece, Placed, Pod, Posted, Result};
 
 use super::index::Region;
 use super::{GlobalArray, Phase, Shared};
@@ -15,28 +15,36 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument), with both boxes, for one that is not inside; over a network as
     /// [`Symmetric::get_slice`](crate::Symmetric::get_slice).
+    #[track_caller]
     pub fn get_patch(&self, region: impl Into<Region<D>>) -> Result<Vec<T>> {
-        let region = region.into();
-        region.check_inside(self.extents(), "get_patch")?;
-        let mut values = vec![T::zeroed(); region.len()];
-        self.get_patch_into(region, &mut values)?;
-        Ok(values)
+        (|| -> Result<Vec<T>> {
+            let region = region.into();
+            region.check_inside(self.extents(), "get_patch")?;
+            let mut values = vec![T::zeroed(); region.len()];
+            self.get_patch_into(region, &mut values)?;
+            Ok(values)
+        })()
+        .placed_here()
     }
 
     /// As [`GlobalArray::get_patch`], into memory that is there.
     ///
     /// # Errors
     /// As [`GlobalArray::get_patch`]; for another number of elements.
+    #[track_caller]
     pub fn get_patch_into(&self, region: impl Into<Region<D>>, values: &mut [T]) -> Result<()> {
-        let region = region.into();
-        region.check_inside(self.extents(), "get_patch")?;
-        region.check_count(values.len(), "get_patch")?;
-        if self.memory.mapped().is_none() {
-            return self.each_batch(region, |pieces, range| self.memory.get_pieces(pieces, &mut values[range]));
-        }
-        self.each_run(region, |Piece { rank, start, count }, first| {
-            self.memory.get_slice(rank, start, &mut values[first..first + count])
-        })
+        (|| -> Result<()> {
+            let region = region.into();
+            region.check_inside(self.extents(), "get_patch")?;
+            region.check_count(values.len(), "get_patch")?;
+            if self.memory.mapped().is_none() {
+                return self.each_batch(region, |pieces, range| self.memory.get_pieces(pieces, &mut values[range]));
+            }
+            self.each_run(region, |Piece { rank, start, count }, first| {
+                self.memory.get_slice(rank, start, &mut values[first..first + count])
+            })
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalArray::get_patch`]: all rows are under way together. Until it is ready it takes memory for
@@ -70,11 +78,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::get_patch_into`]; then nothing was written. Over a network as
     /// [`Symmetric::put_slice`](crate::Symmetric::put_slice).
+    #[track_caller]
     pub fn put_patch(&self, region: impl Into<Region<D>>, values: &[T]) -> Result<()> {
-        let region = region.into();
-        region.check_inside(self.extents(), "put_patch")?;
-        region.check_count(values.len(), "put_patch")?;
-        self.put_region(region, values)
+        (|| -> Result<()> {
+            let region = region.into();
+            region.check_inside(self.extents(), "put_patch")?;
+            region.check_count(values.len(), "put_patch")?;
+            self.put_region(region, values)
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalArray::put_patch`]: ready when all elements are visible at their owners. `values` may be

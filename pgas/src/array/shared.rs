@@ -3,7 +3,7 @@
 use std::ops::Add;
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{AtomicElement, Pod, Result, Word};
+use bellwether_runtime::{AtomicElement, Placed, Pod, Result, Word};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -16,6 +16,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside. Over a network as
     /// [`Symmetric::get`](crate::Symmetric::get).
     #[inline(always)]
+    #[track_caller]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
         let index = index.position();
         if D == 1 {
@@ -41,10 +42,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 
     /// Out of the way of what is short.
     #[inline(never)]
+    #[track_caller]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
         match self.locate(index) {
             Some((rank, at)) => self.memory.get(rank, at),
-            None => Err(self.layout.outside("get", index)),
+            None => Err(self.layout.outside("get", index)).placed(),
         }
     }
 
@@ -54,6 +56,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::get`].
     #[inline(always)]
+    #[track_caller]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
         let index = index.position();
         if D == 1 {
@@ -73,10 +76,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     }
 
     #[inline(never)]
+    #[track_caller]
     fn put_apart(&self, index: [usize; D], value: T) -> Result<()> {
         match self.locate(index) {
             Some((rank, at)) => self.memory.put(rank, at, value),
-            None => Err(self.layout.outside("put", index)),
+            None => Err(self.layout.outside("put", index)).placed(),
         }
     }
 
@@ -84,11 +88,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside.
+    #[track_caller]
     pub fn pointer(&self, index: impl Position<D>) -> Result<GlobalPtr<T>> {
         match self.locate(index.position()) {
             Some((rank, at)) => GlobalPtr::to(&self.memory, rank, at),
             None => Err(self.layout.outside("a pointer", index.position())),
         }
+        .placed_here()
     }
 }
 
@@ -115,8 +121,9 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
+    #[track_caller]
     pub fn fetch_update(&self, index: impl Position<D>, change: impl FnMut(T) -> T) -> Result<T> {
-        self.updated("fetch_update", index.position(), change)
+        self.updated("fetch_update", index.position(), change).placed_here()
     }
 
     /// Adds `value` to an element, and returns what it was before: [`GlobalArray::fetch_add`] for floating-point numbers too.
@@ -125,11 +132,12 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
+    #[track_caller]
     pub fn accumulate(&self, index: impl Position<D>, value: T) -> Result<T>
     where
         T: Add<Output = T>,
     {
-        self.updated("accumulate", index.position(), |element| element + value)
+        self.updated("accumulate", index.position(), |element| element + value).placed_here()
     }
 
     fn updated(&self, operation: &'static str, index: [usize; D], change: impl FnMut(T) -> T) -> Result<T> {

@@ -1,6 +1,6 @@
 //! The shared phase for several threads of a rank, each with a context.
 
-use bellwether_runtime::{AtomicElement, PlainData, Result, ThreadArray, ThreadContext};
+use bellwether_runtime::{AtomicElement, Placed, PlainData, Result, ThreadArray, ThreadContext};
 
 use super::index::Position;
 use super::layout::Layout;
@@ -54,8 +54,9 @@ impl<T: PlainData, const D: usize> ThreadGlobalArray<'_, T, D> {
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an index outside; as [`ThreadContext::get`].
     #[inline]
+    #[track_caller]
     pub fn get(&self, context: &ThreadContext, index: impl Position<D>) -> Result<T> {
-        let (rank, at) = self.locate("get", index.position())?;
+        let (rank, at) = self.locate("get", index.position()).placed()?;
         context.get(&self.memory, rank, at)
     }
 
@@ -64,8 +65,9 @@ impl<T: PlainData, const D: usize> ThreadGlobalArray<'_, T, D> {
     /// # Errors
     /// As [`ThreadGlobalArray::get`].
     #[inline]
+    #[track_caller]
     pub fn put(&self, context: &ThreadContext, index: impl Position<D>, value: T) -> Result<()> {
-        let (rank, at) = self.locate("put", index.position())?;
+        let (rank, at) = self.locate("put", index.position()).placed()?;
         context.put(&self.memory, rank, at, value)
     }
 

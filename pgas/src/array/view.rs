@@ -1,6 +1,6 @@
 //! A view: a rectangular region of an array, indexed from 0.
 
-use bellwether_runtime::{Error, Pod, Posted, Result, World};
+use bellwether_runtime::{Error, Placed, Pod, Posted, Result, World};
 
 use super::index::{Position, Region};
 use super::local::{indices, own_index};
@@ -41,10 +41,14 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], with both regions, for one that is not inside the array.
+    #[track_caller]
     pub fn view(&self, region: impl Into<Region<D>>) -> Result<View<'_, T, D, P>> {
-        let region = region.into();
-        region.check_inside(self.extents(), "view")?;
-        Ok(View { array: self, region })
+        (|| -> Result<View<'_, T, D, P>> {
+            let region = region.into();
+            region.check_inside(self.extents(), "view")?;
+            Ok(View { array: self, region })
+        })()
+        .placed_here()
     }
 }
 
@@ -134,8 +138,12 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     ///
     /// # Errors
     /// As [`GlobalArray::view`].
+    #[track_caller]
     pub fn view(&self, region: impl Into<Region<D>>) -> Result<View<'a, T, D, P>> {
+        (|| -> Result<View<'a, T, D, P>> {
         Ok(View { array: self.array, region: self.inner(region.into(), "view")? })
+        })()
+        .placed_here()
     }
 
     /// Converts an index of the view to one of the array, for operations on one element, such as
@@ -143,8 +151,9 @@ impl<'a, T: Pod, const D: usize, P: Phase> View<'a, T, D, P> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], with both sides, for an index outside the view.
+    #[track_caller]
     pub fn at(&self, index: impl Position<D>) -> Result<[usize; D]> {
-        self.index(index.position(), "at")
+        self.index(index.position(), "at").placed_here()
     }
 
     /// A region of this view, as a region of the array.
@@ -193,10 +202,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ///
     /// # Errors
     /// As [`GlobalArray::view`].
+    #[track_caller]
     pub fn view_mut(&mut self, region: impl Into<Region<D>>) -> Result<ViewMut<'_, T, D>> {
-        let region = region.into();
-        region.check_inside(self.extents(), "view_mut")?;
-        Ok(ViewMut { array: self, region })
+        (|| -> Result<ViewMut<'_, T, D>> {
+            let region = region.into();
+            region.check_inside(self.extents(), "view_mut")?;
+            Ok(ViewMut { array: self, region })
+        })()
+        .placed_here()
     }
 }
 
@@ -314,8 +327,9 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::get`].
     #[inline]
+    #[track_caller]
     pub fn get(&self, index: impl Position<D>) -> Result<T> {
-        self.array.get(self.index(index.position(), "get")?)
+        self.array.get(self.index(index.position(), "get").placed()?)
     }
 
     /// As [`GlobalArray::put`], by an index of the view.
@@ -323,16 +337,18 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::get`].
     #[inline]
+    #[track_caller]
     pub fn put(&self, index: impl Position<D>, value: T) -> Result<()> {
-        self.array.put(self.index(index.position(), "put")?, value)
+        self.array.put(self.index(index.position(), "put").placed()?, value)
     }
 
     /// Reads the whole view, row by row.
     ///
     /// # Errors
     /// As [`GlobalArray::get_patch`].
+    #[track_caller]
     pub fn get_patch(&self) -> Result<Vec<T>> {
-        self.array.get_patch(self.region)
+        self.array.get_patch(self.region).placed_here()
     }
 
     /// The future form of [`View::get_patch`]; see [`GlobalArray::get_patch_async`].
@@ -355,7 +371,8 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::put_patch`].
+    #[track_caller]
     pub fn put_patch(&self, values: &[T]) -> Result<()> {
-        self.array.put_patch(self.region, values)
+        self.array.put_patch(self.region, values).placed_here()
     }
 }

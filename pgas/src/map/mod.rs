@@ -6,7 +6,7 @@ mod part;
 
 use std::hash::{Hash, Hasher};
 
-use bellwether_runtime::{Context, Error, Result, World};
+use bellwether_runtime::{Context, Error, Placed, Result, World};
 use serde::{Serialize, de::DeserializeOwned};
 
 use self::hash::Stable;
@@ -105,53 +105,65 @@ where
     /// # Errors
     /// [`Error::InvalidArgument`] if key and value are larger than a message, or if the old value is and would have to travel,
     /// with both numbers: nothing has changed then. [`Error::PeerLost`]; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>> {
-        let (owner, entry) = (self.owner(&key), (key, value));
-        if owner == self.world.rank() {
-            self.part.object.check("an entry", &entry).map_err(bad)?;
-            return Ok(self.part.object.entries.borrow_mut().insert(entry.0, entry.1));
-        }
-        self.ask(owner, "an entry", &entry, |part, bytes, answer| {
-            let (key, value) = decode::<(K, V)>(bytes)?;
-            let mut entries = part.entries.borrow_mut();
-            part.answer(entries.get(&key), answer)?;
-            entries.insert(key, value);
-            Ok(())
-        })
+        (|| -> Result<Option<V>> {
+            let (owner, entry) = (self.owner(&key), (key, value));
+            if owner == self.world.rank() {
+                self.part.object.check("an entry", &entry).map_err(bad)?;
+                return Ok(self.part.object.entries.borrow_mut().insert(entry.0, entry.1));
+            }
+            self.ask(owner, "an entry", &entry, |part, bytes, answer| {
+                let (key, value) = decode::<(K, V)>(bytes)?;
+                let mut entries = part.entries.borrow_mut();
+                part.answer(entries.get(&key), answer)?;
+                entries.insert(key, value);
+                Ok(())
+            })
+        })()
+        .placed_here()
     }
 
     /// The value of `key`.
     ///
     /// # Errors
     /// As [`DistHashMap::insert`].
+    #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>>
     where
         V: Clone,
     {
-        let owner = self.owner(key);
-        if owner == self.world.rank() {
-            self.part.object.check("a key", key).map_err(bad)?;
-            return Ok(self.part.object.entries.borrow().get(key).cloned());
-        }
-        self.fetch(owner, key)
+        (|| -> Result<Option<V>> {
+            let owner = self.owner(key);
+            if owner == self.world.rank() {
+                self.part.object.check("a key", key).map_err(bad)?;
+                return Ok(self.part.object.entries.borrow().get(key).cloned());
+            }
+            self.fetch(owner, key)
+        })()
+        .placed_here()
     }
 
     /// Takes the entry of `key` out; returns its value.
     ///
     /// # Errors
     /// As [`DistHashMap::insert`].
+    #[track_caller]
     pub fn remove(&mut self, key: &K) -> Result<Option<V>> {
-        let owner = self.owner(key);
-        if owner == self.world.rank() {
-            self.part.object.check("a key", key).map_err(bad)?;
-            return Ok(self.part.object.entries.borrow_mut().remove(key));
-        }
-        self.ask(owner, "a key", key, |part, bytes, answer| {
-            let (key, mut entries) = (decode::<K>(bytes)?, part.entries.borrow_mut());
-            part.answer(entries.get(&key), answer)?;
-            entries.remove(&key);
-            Ok(())
-        })
+        (|| -> Result<Option<V>> {
+            let owner = self.owner(key);
+            if owner == self.world.rank() {
+                self.part.object.check("a key", key).map_err(bad)?;
+                return Ok(self.part.object.entries.borrow_mut().remove(key));
+            }
+            self.ask(owner, "a key", key, |part, bytes, answer| {
+                let (key, mut entries) = (decode::<K>(bytes)?, part.entries.borrow_mut());
+                part.answer(entries.get(&key), answer)?;
+                entries.remove(&key);
+                Ok(())
+            })
+        })()
+        .placed_here()
     }
 
     /// Runs `change` on the value of `key` where it lies, with an argument: it finds `None` if there is no entry, and what it
@@ -159,75 +171,85 @@ where
     ///
     /// # Errors
     /// As [`DistHashMap::insert`].
+    #[track_caller]
     pub fn update<A, F>(&mut self, key: K, argument: A, change: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned + 'static,
         F: Fn(&mut Option<V>, A) + Copy + Send + 'static,
     {
-        self.alone(self.owner(&key), (key, argument), change)
+        self.alone(self.owner(&key), (key, argument), change).placed_here()
     }
 
     /// As [`DistHashMap::update`], for many keys. What comes for one key is done one after the other, in no promised order.
     ///
     /// # Errors
     /// As [`DistHashMap::insert`]; then some may have been done.
+    #[track_caller]
     pub fn update_many<A, F>(&mut self, items: impl IntoIterator<Item = (K, A)>, change: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned + 'static,
         F: Fn(&mut Option<V>, A) + Copy + Send + 'static,
     {
-        let request = Request::change::<K, V, A, F>(change)?;
-        let _asking = self.lines.begin(0)?;
-        let sent = items.into_iter().try_for_each(|entry| {
-            let owner = self.owner(&entry.0);
-            if owner == self.world.rank() {
-                return self.alone(owner, entry, change);
-            }
-            let encode = |bytes: &mut Vec<u8>| self.part.object.encode("an entry", &entry, bytes);
-            match self.lines.ask(owner, request, 0, encode)? {
-                true => Ok(()),
-                false => self.alone(owner, entry, change),
-            }
-        });
-        self.lines.end(sent).map(drop)
+        (|| -> Result<()> {
+            let request = Request::change::<K, V, A, F>(change)?;
+            let _asking = self.lines.begin(0)?;
+            let sent = items.into_iter().try_for_each(|entry| {
+                let owner = self.owner(&entry.0);
+                if owner == self.world.rank() {
+                    return self.alone(owner, entry, change);
+                }
+                let encode = |bytes: &mut Vec<u8>| self.part.object.encode("an entry", &entry, bytes);
+                match self.lines.ask(owner, request, 0, encode)? {
+                    true => Ok(()),
+                    false => self.alone(owner, entry, change),
+                }
+            });
+            self.lines.end(sent).map(drop)
+        })()
+        .placed_here()
     }
 
     /// Sets the values of many keys. Of several values for one key any may stay.
     ///
     /// # Errors
     /// As [`DistHashMap::update_many`].
+    #[track_caller]
     pub fn insert_many(&mut self, items: impl IntoIterator<Item = (K, V)>) -> Result<()> {
-        self.update_many(items, |value, new| *value = Some(new))
+        self.update_many(items, |value, new| *value = Some(new)).placed_here()
     }
 
     /// The values of many keys, in their order.
     ///
     /// # Errors
     /// As [`DistHashMap::insert`].
+    #[track_caller]
     pub fn get_many(&self, keys: &[K]) -> Result<Vec<Option<V>>> {
-        let part = &self.part.object;
-        let _asking = self.lines.begin(keys.len())?;
-        let sent = keys.iter().enumerate().try_for_each(|(number, key)| {
-            let owner = self.owner(key);
-            if owner == self.world.rank() {
-                let mut bytes = Vec::new();
-                part.check("a key", key)
-                    .and_then(|()| part.answer(part.entries.borrow().get(key), &mut bytes))
-                    .map_err(bad)?;
-                self.lines.put(number, decode(&bytes).map_err(bad)?);
-                return Ok(());
+        (|| -> Result<Vec<Option<V>>> {
+            let part = &self.part.object;
+            let _asking = self.lines.begin(keys.len())?;
+            let sent = keys.iter().enumerate().try_for_each(|(number, key)| {
+                let owner = self.owner(key);
+                if owner == self.world.rank() {
+                    let mut bytes = Vec::new();
+                    part.check("a key", key)
+                        .and_then(|()| part.answer(part.entries.borrow().get(key), &mut bytes))
+                        .map_err(bad)?;
+                    self.lines.put(number, decode(&bytes).map_err(bad)?);
+                    return Ok(());
+                }
+                let encode = |bytes: &mut Vec<u8>| part.encode("a key", key, bytes);
+                if !self.lines.ask(owner, Request::Get, number, encode)? {
+                    self.lines.put(number, self.fetch(owner, key)?);
+                }
+                Ok(())
+            });
+            let (mut values, alone) = self.lines.end(sent)?;
+            for number in alone {
+                values[number] = self.fetch(self.owner(&keys[number]), &keys[number])?;
             }
-            let encode = |bytes: &mut Vec<u8>| part.encode("a key", key, bytes);
-            if !self.lines.ask(owner, Request::Get, number, encode)? {
-                self.lines.put(number, self.fetch(owner, key)?);
-            }
-            Ok(())
-        });
-        let (mut values, alone) = self.lines.end(sent)?;
-        for number in alone {
-            values[number] = self.fetch(self.owner(&keys[number]), &keys[number])?;
-        }
-        Ok(values)
+            Ok(values)
+        })()
+        .placed_here()
     }
 
     /// Entries at this rank. Local.

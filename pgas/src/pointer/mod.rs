@@ -6,7 +6,7 @@ mod spread;
 
 use std::marker::PhantomData;
 
-use bellwether_runtime::{AtomicElement, Error, Lent, Pod, Result, Symmetric, World, Zeroable};
+use bellwether_runtime::{AtomicElement, CalledAt, Error, Lent, Placed, Pod, Result, Symmetric, World, Zeroable};
 use serde::{Deserialize, Serialize};
 
 pub use self::slice::GlobalSlice;
@@ -137,28 +137,33 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// [`Error::OutOfBounds`] for an element farther out; [`Error::InvalidArgument`] for a rank or allocation that no
     /// pointer can hold. A rank that does not exist is told at access.
+    #[track_caller]
     pub fn to(array: &Symmetric<T>, rank: usize, index: usize) -> Result<Self> {
-        const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
-        const OPERATION: &str = "a pointer";
-        if index > array.len() {
-            return Err(Error::OutOfBounds {
-                operation: OPERATION,
-                rank,
-                start: index,
-                count: 1,
-                available: array.len(),
-            });
-        }
-        let (block, generation) = array.identity();
-        match (u32::try_from(rank), u32::try_from(block)) {
-            (Ok(rank), Ok(block)) => {
-                Ok(GlobalPtr { rank, block, generation, index: index as u64, element: PhantomData })
+        (|| -> Result<Self> {
+            const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
+            const OPERATION: &str = "a pointer";
+            if index > array.len() {
+                return Err(Error::OutOfBounds {
+                    operation: OPERATION,
+                    rank,
+                    start: index,
+                    count: 1,
+                    available: array.len(),
+                    place: CalledAt::default(),
+                });
             }
-            _ => {
-                let why = format!("rank {rank} or allocation {block} is beyond {}", u32::MAX);
-                Err(Error::InvalidArgument { operation: OPERATION, why })
+            let (block, generation) = array.identity();
+            match (u32::try_from(rank), u32::try_from(block)) {
+                (Ok(rank), Ok(block)) => {
+                    Ok(GlobalPtr { rank, block, generation, index: index as u64, element: PhantomData })
+                }
+                _ => {
+                    let why = format!("rank {rank} or allocation {block} is beyond {}", u32::MAX);
+                    Err(Error::InvalidArgument { operation: OPERATION, why })
+                }
             }
-        }
+        })()
+        .placed_here()
     }
 
     /// What it points into, for one call.
@@ -174,8 +179,9 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// [`Error::Stale`]; [`Error::OutOfBounds`]; over a network as [`Symmetric::get`].
     #[inline(always)]
+    #[track_caller]
     pub fn get(&self, world: &World) -> Result<T> {
-        self.lend(world, "get")?.get(self.rank as usize, self.index as usize)
+        self.lend(world, "get").placed()?.get(self.rank as usize, self.index as usize)
     }
 
     /// Writes the element. When others see it is said at [`World::fence`].
@@ -183,8 +189,9 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// As [`GlobalPtr::get`].
     #[inline(always)]
+    #[track_caller]
     pub fn put(&self, world: &World, value: T) -> Result<()> {
-        self.lend(world, "put")?.put(self.rank as usize, self.index as usize, value)
+        self.lend(world, "put").placed()?.put(self.rank as usize, self.index as usize, value)
     }
 
     /// The element, if it is this rank's; then nothing is communicated. A copy: shared memory gives no references.
@@ -192,6 +199,7 @@ impl<T: Pod> GlobalPtr<T> {
     /// # Errors
     /// As [`GlobalPtr::get`].
     #[inline]
+    #[track_caller]
     pub fn local(&self, world: &World) -> Result<Option<T>> {
         if self.rank as usize == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bellwether_runtime::{Error, Lent, Pod, Result, World, Zeroable};
+use bellwether_runtime::{CalledAt, Error, Lent, Placed, Pod, Result, World, Zeroable};
 use serde::{Deserialize, Serialize};
 
 use super::GlobalPtr;
@@ -80,34 +80,53 @@ impl<T> GlobalSlice<T> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if the slice has no such element.
+    #[track_caller]
     pub fn at(&self, index: usize) -> Result<GlobalPtr<T>> {
-        self.check("an element of a slice", index, 1)?;
-        Ok(self.start.add(index))
+        (|| -> Result<GlobalPtr<T>> {
+            self.check("an element of a slice", index, 1)?;
+            Ok(self.start.add(index))
+        })()
+        .placed_here()
     }
 
     /// Some of its elements.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if they are not all in the slice.
+    #[track_caller]
     pub fn slice(&self, range: Range<usize>) -> Result<GlobalSlice<T>> {
-        self.check("a slice of a slice", range.start, range.len())?;
-        Ok(self.start.add(range.start).slice(range.len()))
+        (|| -> Result<GlobalSlice<T>> {
+            self.check("a slice of a slice", range.start, range.len())?;
+            Ok(self.start.add(range.start).slice(range.len()))
+        })()
+        .placed_here()
     }
 
     /// The elements before `middle`, and the others.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if the slice is shorter.
+    #[track_caller]
     pub fn split_at(&self, middle: usize) -> Result<(GlobalSlice<T>, GlobalSlice<T>)> {
-        self.check("splitting a slice", middle, 0)?;
-        Ok((self.start.slice(middle), self.start.add(middle).slice(self.len() - middle)))
+        (|| -> Result<(GlobalSlice<T>, GlobalSlice<T>)> {
+            self.check("splitting a slice", middle, 0)?;
+            Ok((self.start.slice(middle), self.start.add(middle).slice(self.len() - middle)))
+        })()
+        .placed_here()
     }
 
     pub(super) fn check(&self, operation: &'static str, start: usize, count: usize) -> Result<()> {
         if start <= self.len() && count <= self.len() - start {
             return Ok(());
         }
-        Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available: self.len() })
+        Err(Error::OutOfBounds {
+            operation,
+            rank: self.start.rank(),
+            start,
+            count,
+            available: self.len(),
+            place: CalledAt::default(),
+        })
     }
 }
 
@@ -116,10 +135,11 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::get_into`].
+    #[track_caller]
     pub fn get(&self, world: &World) -> Result<Vec<T>> {
-        let array = self.whole(world, "get")?;
+        let array = self.whole(world, "get").placed()?;
         let mut values = vec![T::zeroed(); self.len()];
-        array.get_slice(self.start.rank(), self.start.index(), &mut values)?;
+        array.get_slice(self.start.rank(), self.start.index(), &mut values).placed()?;
         Ok(values)
     }
 
@@ -128,24 +148,27 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// [`Error::Stale`]; [`Error::OutOfBounds`] if they are not all inside the allocation; [`Error::InvalidArgument`]
     /// for another number of values. Over a network as [`Symmetric::get_slice`](crate::Symmetric::get_slice).
+    #[track_caller]
     pub fn get_into(&self, world: &World, values: &mut [T]) -> Result<()> {
-        self.check_count("get_into", values.len())?;
-        self.start.lend(world, "get_into")?.get_slice(self.start.rank(), self.start.index(), values)
+        self.check_count("get_into", values.len()).placed()?;
+        self.start.lend(world, "get_into").placed()?.get_slice(self.start.rank(), self.start.index(), values)
     }
 
     /// Writes all elements.
     ///
     /// # Errors
     /// As [`GlobalSlice::get_into`]; then nothing was written, but over a network.
+    #[track_caller]
     pub fn put(&self, world: &World, values: &[T]) -> Result<()> {
-        self.check_count("put", values.len())?;
-        self.start.lend(world, "put")?.put_slice(self.start.rank(), self.start.index(), values)
+        self.check_count("put", values.len()).placed()?;
+        self.start.lend(world, "put").placed()?.put_slice(self.start.rank(), self.start.index(), values)
     }
 
     /// A copy of all elements, if they are this rank's; then nothing is communicated.
     ///
     /// # Errors
     /// As [`GlobalSlice::get_into`].
+    #[track_caller]
     pub fn local(&self, world: &World) -> Result<Option<Vec<T>>> {
         if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }
@@ -155,11 +178,18 @@ impl<T: Pod> GlobalSlice<T> {
         let array = self.start.lend(world, operation)?;
         let (rank, size) = (self.start.rank(), world.size());
         if rank >= size {
-            return Err(Error::RankOutOfRange { operation, rank, size });
+            return Err(Error::RankOutOfRange { operation, rank, size, place: CalledAt::default() });
         }
         let (start, count, available) = (self.start.index(), self.len(), array.len());
         if start > available || count > available - start {
-            return Err(Error::OutOfBounds { operation, rank: self.start.rank(), start, count, available });
+            return Err(Error::OutOfBounds {
+                operation,
+                rank: self.start.rank(),
+                start,
+                count,
+                available,
+                place: CalledAt::default(),
+            });
         }
         Ok(array)
     }

@@ -1,6 +1,6 @@
 //! Elements of a slice that do not lie together: at a stride, or with given numbers.
 
-use bellwether_runtime::{Error, Lent, Piece, Pod, Posted, Result, World};
+use bellwether_runtime::{Error, Lent, Piece, Placed, Pod, Posted, Result, World};
 
 use super::GlobalSlice;
 
@@ -15,10 +15,14 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// As [`GlobalSlice::get_into`]; [`Error::OutOfBounds`] for elements that are not in the slice; [`Error::InvalidArgument`] if
     /// memory cannot hold `count` elements, which only a stride of 0 can ask for.
+    #[track_caller]
     pub fn get_strided(&self, world: &World, start: usize, stride: usize, count: usize) -> Result<Vec<T>> {
-        let array = self.strided(world, "get_strided", start, stride, count)?;
-        check_room::<T>("get_strided", count)?;
-        self.read(&array, (0..count).map(|step| start + step * stride))
+        (|| -> Result<Vec<T>> {
+            let array = self.strided(world, "get_strided", start, stride, count)?;
+            check_room::<T>("get_strided", count)?;
+            self.read(&array, (0..count).map(|step| start + step * stride))
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::get_strided`].
@@ -42,9 +46,13 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::get_strided`]; then nothing was written, but over a network.
+    #[track_caller]
     pub fn put_strided(&self, world: &World, start: usize, stride: usize, values: &[T]) -> Result<()> {
-        let array = self.strided(world, "put_strided", start, stride, values.len())?;
-        self.write(&array, (0..values.len()).map(|step| start + step * stride), values)
+        (|| -> Result<()> {
+            let array = self.strided(world, "put_strided", start, stride, values.len())?;
+            self.write(&array, (0..values.len()).map(|step| start + step * stride), values)
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::put_strided`]: ready when the elements are visible at their rank. `values` may be
@@ -61,9 +69,13 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::get_strided`].
+    #[track_caller]
     pub fn gather(&self, world: &World, indices: &[usize]) -> Result<Vec<T>> {
-        let array = self.indexed(world, "gather", indices)?;
-        self.read(&array, indices.iter().copied())
+        (|| -> Result<Vec<T>> {
+            let array = self.indexed(world, "gather", indices)?;
+            self.read(&array, indices.iter().copied())
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::gather`]. `indices` may be changed when this returns.
@@ -96,10 +108,14 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// As [`GlobalSlice::get_strided`]; [`Error::InvalidArgument`] if there are not as many values as numbers. Then
     /// nothing was written, but over a network.
+    #[track_caller]
     pub fn scatter(&self, world: &World, indices: &[usize], values: &[T]) -> Result<()> {
-        check_pairs("scatter", indices, values)?;
-        let array = self.indexed(world, "scatter", indices)?;
-        self.write(&array, indices.iter().copied(), values)
+        (|| -> Result<()> {
+            check_pairs("scatter", indices, values)?;
+            let array = self.indexed(world, "scatter", indices)?;
+            self.write(&array, indices.iter().copied(), values)
+        })()
+        .placed_here()
     }
 
     /// The future form of [`GlobalSlice::scatter`]: ready when the elements are visible at their rank. `indices` and `values`

@@ -65,7 +65,7 @@ impl Outcome {
         outcome
     }
 
-    /// What it says; empty if all is well.
+    /// The error text; empty if all is well.
     pub(super) fn text(&self) -> &[u8] {
         &self.text[..(self.length as usize).min(self.text.len())]
     }
@@ -167,7 +167,7 @@ pub(super) fn meet(carrier: &mut impl Carrier, settings: Result<Settings>) -> Re
     Ok(Joined { rank, job, settings, nodes, link })
 }
 
-/// What rank 0 tells the leaders of other hosts.
+/// The message of rank 0 to the leaders of other hosts.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Call {

@@ -197,7 +197,7 @@ impl Hooks for Roster<'_> {
         let panicked = |rank| job.rank_state(rank) == RankState::Panicked;
         let others_panicked = (0..job.ranks()).any(|other| other != rank && panicked(other));
         let left = job.rank_state(rank) == RankState::Left;
-        // What ranks say of each other is in order; which of them ended first is not.
+        // Ranks' reports about each other are ordered; the order in which they ended is not.
         let first = job.first_missed().or(job.first_lost().map(|(lost, _)| lost));
         (others_panicked && !panicked(rank)) || (left && first.is_some_and(|first| first != rank))
     }

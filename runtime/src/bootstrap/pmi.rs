@@ -123,7 +123,7 @@ pub(super) trait Exchange: Send {
     fn begin_fence(&mut self) -> Result<()>;
     /// Whether all ranks have entered it, within `wait`.
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool>;
-    /// What rank `from` put under `key` before the last fence.
+    /// The value that rank `from` put under `key` before the last fence.
     fn get(&mut self, from: usize, key: &str) -> Result<String>;
     /// Tells the server that this rank has done its work. Waits for no other rank.
     fn leave(&mut self, limit: Duration) -> Result<()>;

@@ -18,7 +18,7 @@ use super::wait::STANDSTILL;
 use crate::error::Error;
 use crate::settings::Transport;
 
-/// What rank 0 has read.
+/// The records that rank 0 has read.
 pub(super) struct Readings {
     began: Instant,
     waits: Vec<u64>,

@@ -18,10 +18,10 @@ const BITS: usize = u64::BITS as usize;
 
 /// How a rank finds segments of mapped ranks, its own included.
 pub(crate) struct MappedSegments {
-    rank: usize,
-    job: Arc<JobMemory>,
-    node: Arc<NodeMemory>,
-    layout: SlotLayout,
+    pub(super) rank: usize,
+    pub(super) job: Arc<JobMemory>,
+    pub(super) node: Arc<NodeMemory>,
+    pub(super) layout: SlotLayout,
     routes: Routes,
     nodes: Nodes,
     /// A bit for each rank that was told that this one uses its segments.
@@ -138,7 +138,11 @@ impl MappedSegments {
     /// such segment, or rank.
     #[inline]
     pub(crate) fn reach(&self, rank: usize, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
-        if (number as usize) < SEGMENTS_FIRST || !self.routes.stores().contains(&rank) {
+        if !self.routes.stores().contains(&rank) {
+            return None;
+        }
+        // The reserved segments are reached by other calls.
+        if (number as usize) < SEGMENTS_FIRST {
             return None;
         }
         let found = self.find(rank, number)?;
@@ -160,8 +164,9 @@ impl MappedSegments {
         len: usize,
     ) -> Option<*mut u8> {
         let at = self.reach(rank, number, offset, len)?;
-        let found = self.find(rank, number)?;
-        if let Some(start) = self.place(rank, found.start, found.len) {
+        if let Some(found) = self.find(rank, number)
+            && let Some(start) = self.place(rank, found.start, found.len)
+        {
             let entry = self.table(rank).generation(number as usize);
             *memo = Memo { entry, rank, number, generation: found.generation, start, len: found.len };
         }

@@ -24,6 +24,7 @@ mod pending;
 mod pieces;
 mod remote;
 mod remote_access;
+mod reserved_segments;
 mod routes;
 mod segments;
 mod straight;
@@ -43,9 +44,10 @@ pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
-    Atomic, Change, Destination, Event, Events, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
+    Atomic, Change, Event, Events, Filled, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
+pub(crate) use self::reserved_segments::{HEAP, STATICS};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
 pub(crate) use self::straight::Local;
@@ -55,7 +57,7 @@ pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
 use self::operation::Operation;
 
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
@@ -432,7 +434,7 @@ impl Engine {
 
     #[cold]
     fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
-        Error::RankOutOfRange { operation, rank, size: self.size }
+        Error::RankOutOfRange { operation, rank, size: self.size, place: CalledAt::default() }
     }
 
     /// # Errors

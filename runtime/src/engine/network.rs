@@ -19,13 +19,14 @@ use self::window::Handled;
 pub(super) use self::window::Load;
 use super::dispatch::{Arrival, Taken};
 use super::pieces::{Connection, Piece};
-use super::remote_access::RemoteAccess;
+use super::remote_access::{Answer, RemoteAccess};
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::Sent;
 use crate::transport::{
-    Confined, Directions, Domain, Events, Interface, InterfaceOptions, MESSAGE_IDS, Region, RemoteKey, Worker,
+    Completion, Confined, Directions, Domain, Events, Interface, InterfaceOptions, MESSAGE_IDS, Region, RemoteKey,
+    Worker,
 };
 use crate::transport::{Error as NotNow, Result};
 
@@ -78,6 +79,8 @@ pub(crate) struct Network<D: Domain> {
     lost: Rc<RefCell<Vec<usize>>>,
     /// Operations whose answer is on its way.
     unanswered: Arc<AtomicUsize>,
+    /// Answers to be used again, and their completions.
+    spare: RefCell<Vec<(Arc<Answer>, Completion)>>,
     layout: SlotLayout,
     record: Connection,
     /// The registered pieces of this rank's slot, which others reach. Given back before the mapping.
@@ -194,6 +197,7 @@ impl<D: Domain> Network<D> {
             windowed: false,
             lost,
             unanswered: Arc::default(),
+            spare: RefCell::default(),
             layout,
             record: Connection::new(node, layout, rank, number),
             regions: RefCell::default(),

@@ -13,8 +13,9 @@ use super::Engine;
 use super::claim::Claim;
 use super::dispatch::Taken;
 use super::networks::BriefWait;
-use super::operation::{Change, Destination, Issuer, Operation, Post};
+use super::operation::{Change, Issuer, Operation, Post};
 use super::remote_access::{Answer, Fetched, Pace, RemoteAccess};
+use super::straight::Local;
 use super::wait::Shown;
 use crate::error::{Error, Loss, Result};
 use crate::sleep::Fences;
@@ -68,25 +69,6 @@ impl Issuer for &Engine {
 
     fn has_lane(&self, rank: usize) -> bool {
         self.routes.has_lane(rank)
-    }
-
-    fn store(&self, to: Destination, doing: &'static str, rank: usize, bytes: &[u8]) -> Result<()> {
-        let start = match to {
-            Destination::Heap { offset, claim } => {
-                self.check_claim(claim, doing, rank)?;
-                // SAFETY: our own slot; the caller guarantees the bounds.
-                unsafe { self.node.slot(self.rank).add(offset) }
-            }
-            Destination::Memory(start) => start as *mut u8,
-            Destination::Segment { number, generation, offset } => {
-                let own = self.own_segment(number).filter(|(_, opened)| *opened == generation);
-                let (found, _) = own.ok_or(Error::NoSegment { operation: doing, rank: self.rank, number })?;
-                (found.start + offset) as *mut u8
-            }
-        };
-        // SAFETY: our own slot, or a segment of ours that is open; the caller guarantees the bounds.
-        unsafe { crate::memory::copy::put(start, bytes.as_ptr(), bytes.len()) };
-        Ok(())
     }
 }
 
@@ -475,15 +457,19 @@ impl Engine {
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
-        let network = self.network(rank);
-        let step = network.largest_get();
+        let (network, len) = (self.network(rank), to.len());
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.remote_straight(doing, rank, offset, Local::Into(to.as_mut_ptr()), len) }? {
+            return Ok(());
+        }
         let mut done = 0;
-        while done < to.len() {
-            let len = step.min(to.len() - done);
-            let answer = self.ask(doing, rank, || network.get(rank, offset + done, len))?;
-            let bytes = answer.bytes().expect("data comes before its completion");
-            to[done..done + bytes.len()].copy_from_slice(bytes);
-            done += bytes.len();
+        while done < len {
+            let to = &mut to[done..];
+            // SAFETY: borrowed until this returns, and so until what is lent is taken back.
+            let post = || unsafe { network.get_lent(rank, offset + done, to.as_mut_ptr(), to.len()) };
+            let (lent, count) = self.insist(doing, rank, post)?;
+            self.await_answer(doing, rank, &lent.0)?;
+            done += count;
         }
         Ok(())
     }
@@ -529,18 +515,6 @@ impl Engine {
                 Ok(answer.word.load(Ordering::Relaxed))
             }
         }
-    }
-
-    /// Posts an operation that is answered, and waits for the answer.
-    fn ask(
-        &self,
-        doing: &'static str,
-        rank: usize,
-        post: impl FnMut() -> transport::Result<Option<Arc<Answer>>>,
-    ) -> Result<Arc<Answer>> {
-        let answer = self.insist(doing, rank, post)?;
-        self.await_answer(doing, rank, &answer)?;
-        Ok(answer)
     }
 
     /// Posts an operation, after everything put there before, as soon as there is room.

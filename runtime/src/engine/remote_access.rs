@@ -1,7 +1,7 @@
 //! A network as the engine drives it: [`RemoteAccess`], over any transport in [`Network`](super::Network).
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use super::dispatch::Arrival;
 use super::operation::Change;
 use super::segments::RemoteSegments;
 use crate::membership::liveness::SimulatedPeers;
-use crate::transport::{self, Sent};
+use crate::memory::copy;
+use crate::transport::lock::Mutex;
+use crate::transport::{self, GetSink, Sent};
 
 /// A network as the engine drives it.
 ///
@@ -59,6 +61,18 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
     /// Posts a get of `len` bytes, at most [`RemoteAccess::largest_get`], or of as many of them as one registration holds.
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
+    /// As [`RemoteAccess::get`], but the bytes go to `to`, with no copy in between and no allocation where the network itself does gets.
+    /// Returns how many it will be, too.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `len` bytes until the answer has ended or the value returned is dropped, and only this writes there.
+    unsafe fn get_lent(
+        &self,
+        rank: usize,
+        offset: usize,
+        to: *mut u8,
+        len: usize,
+    ) -> transport::Result<Option<(Lent, usize)>>;
     /// Posts an atomic.
     fn atomic(&self, rank: usize, offset: usize, atomic: Change) -> transport::Result<Option<Arc<Answer>>>;
     /// Posts an atomic that the caller waits for: the result may be there at once.
@@ -146,7 +160,10 @@ pub(crate) enum Fetched {
 pub(crate) struct Answer {
     pub(super) word: AtomicU64,
     bytes: OnceLock<Vec<u8>>,
-    outcome: OnceLock<transport::Result<()>>,
+    /// Where the bytes of a get go, if somebody has lent memory for them: address and length.
+    lent: Mutex<Option<(usize, usize)>>,
+    has_ended: AtomicBool,
+    error: Mutex<Option<transport::Error>>,
 }
 
 impl Answer {
@@ -160,10 +177,55 @@ impl Answer {
 
     /// The outcome, if the operation has ended.
     pub(crate) fn outcome(&self) -> Option<transport::Result<()>> {
-        self.outcome.get().copied()
+        // Pairs with the Release store in `finish`.
+        self.has_ended.load(Ordering::Acquire).then(|| self.error.lock().map_or(Ok(()), Err))
     }
 
     pub(super) fn finish(&self, outcome: transport::Result<()>) {
-        self.outcome.set(outcome).expect("an operation completes once");
+        assert!(!self.has_ended.load(Ordering::Relaxed), "an operation completes once");
+        *self.error.lock() = outcome.err();
+        // Pairs with the Acquire load in `outcome`.
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// Makes it the answer of a further operation. Nobody else has it.
+    pub(super) fn reset(&self) {
+        *self.error.lock() = None;
+        self.has_ended.store(false, Ordering::Relaxed);
+    }
+
+    /// Where the bytes of a get go from now on.
+    ///
+    /// # Safety
+    /// The memory is valid for writing `len` bytes until [`Answer::take_back`], and only this writes there.
+    pub(super) unsafe fn lend(&self, start: *mut u8, len: usize) {
+        *self.lent.lock() = Some((start.expose_provenance(), len));
+    }
+
+    /// Nothing is written any more where the bytes were to go.
+    pub(super) fn take_back(&self) {
+        *self.lent.lock() = None;
+    }
+}
+
+impl GetSink for Answer {
+    fn take(&self, offset: usize, bytes: &[u8]) {
+        // Held while the bytes are copied: nobody takes the memory back meanwhile.
+        if let Some((start, len)) = *self.lent.lock()
+            && offset.checked_add(bytes.len()).is_some_and(|end| end <= len)
+        {
+            let to = std::ptr::with_exposed_provenance_mut::<u8>(start + offset);
+            // SAFETY: inside the memory that was lent, as just checked, and valid, as the lender guarantees.
+            unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
+        }
+    }
+}
+
+/// The memory of a caller that waits for an answer: lent as long as this lives.
+pub(crate) struct Lent(pub(super) Arc<Answer>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.take_back();
     }
 }

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::Engine;
 use super::context::{Flush, Leaving};
 use super::remote_access::Answer;
+use super::reserved_segments::STATICS;
 use super::straight::Local;
 use crate::error::{Error, Loss, Result};
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX, SlotLayout};
@@ -51,9 +52,6 @@ use crate::transport::{self, PACKED_KEY_LEN, Region, Width};
 
 /// Added to an address of a peer, it is an offset as [`super::RemoteAccess`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
-
-/// The number of the static data.
-const STATICS: u32 = 1;
 
 /// A segment, as a rank that is not its owner knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -443,12 +441,12 @@ impl Engine {
         }
     }
 
-    /// Whether no rank uses a segment any more that is being closed.
+    /// Whether no rank uses a segment any more that is being closed, and no get of this one fills it.
     pub(crate) fn is_unused(&self, number: u32, generation: u64) -> bool {
         let mut books = self.segments.books.borrow_mut();
         let Some(waiting) = books.closing.get_mut(&(number, generation)) else { return true };
         waiting.retain(|rank| self.job.loss(*rank).is_none());
-        waiting.is_empty()
+        waiting.is_empty() && !self.is_filled(number, generation)
     }
 
     /// Gives the registration and the number back, when nobody uses them any more.

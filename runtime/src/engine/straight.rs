@@ -5,8 +5,10 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claim::Claim;
 use super::networks::Networks;
-use super::remote_access::{Answer, RemoteAccess};
+use super::operation::{Filled, HeapRange, Transfer};
+use super::remote_access::Answer;
 use super::{Engine, Event, Step};
 use crate::error::Result;
 use crate::transport::Region;
@@ -18,7 +20,7 @@ pub(crate) const STRAIGHT: usize = 256 << 10;
 pub(super) const LONGEST: usize = 1 << 30;
 const DOING: &str = "put";
 /// Virtual time between two polls of a request that cannot be left alone.
-const PAUSE: Duration = Duration::from_micros(10);
+pub(super) const PAUSE: Duration = Duration::from_micros(10);
 
 /// Memory of the caller's.
 #[derive(Clone, Copy)]
@@ -38,18 +40,34 @@ impl Local {
     }
 }
 
-/// Waits for the end of a request, whatever else happens: the network uses the caller's memory until then.
-struct Lasting<'a>(&'a Networks, Arc<Answer>);
+/// What makes progress with the requests of a transfer.
+pub(super) trait Drive {
+    /// Makes progress once. Where there is none, a little time passes.
+    fn drive(&self);
+}
 
-impl Drop for Lasting<'_> {
-    fn drop(&mut self) {
-        while self.1.outcome().is_none() {
-            if self.0.progress().0 == 0 {
-                match self.0.pace() {
-                    Some(pace) => pace.pause(PAUSE),
-                    None => std::thread::yield_now(),
-                }
+impl Drive for Networks {
+    fn drive(&self) {
+        if self.progress().0 == 0 {
+            match self.pace() {
+                Some(pace) => pace.pause(PAUSE),
+                None => std::thread::yield_now(),
             }
+        }
+    }
+}
+
+/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened. That ends:
+/// a request completes, also by the failure of its peer or of the connection, or the network drops it with the endpoint.
+pub(super) struct Lasting<'a, D: Drive> {
+    pub(super) driver: &'a D,
+    pub(super) transfer: Transfer,
+}
+
+impl<D: Drive> Drop for Lasting<'_, D> {
+    fn drop(&mut self) {
+        while !self.transfer.is_idle() {
+            self.driver.drive();
         }
     }
 }
@@ -111,7 +129,7 @@ impl Drop for Posting<'_> {
 }
 
 impl Engine {
-    /// Registers a buffer to put it to `rank` without a copy. `None`: copy it. It is short, it is not for a network, or it cannot be
+    /// Registers a buffer to put it to `rank`, or to fill it from there, without a copy. `None`: copy it. It is short, it is not for a network, or it cannot be
     /// registered.
     ///
     /// # Safety
@@ -183,45 +201,44 @@ impl Engine {
             tracing::debug!(rank, len, "memory that cannot be registered: is copied");
             return Ok(false);
         };
-        let mut done = 0;
-        while done < len {
-            done += self.part(network, (doing, rank), offset + done, local, &region, done..len)?;
-        }
-        Ok(true)
-    }
-
-    /// One request; tells how many bytes it was.
-    fn part(
-        &self,
-        network: &dyn RemoteAccess,
-        (doing, rank): (&'static str, usize),
-        offset: usize,
-        local: Local,
-        region: &Region,
-        left: std::ops::Range<usize>,
-    ) -> Result<usize> {
-        let (mut asked, mut count) = (Ok(None), 0);
-        let most = left.len().min(LONGEST);
-        self.wait_together(doing, || {
-            asked = self.try_ask(doing, rank, || {
-                // SAFETY: `left` is inside the caller's memory, which the region covers. Both stay until the answer has come:
-                // nothing between here and `Lasting` can fail once there is one.
-                let posted = unsafe { network.post_straight(rank, offset, local, region, left.start, most) }?;
-                Ok(posted.map(|(answer, posted)| {
-                    count = posted;
-                    answer
-                }))
-            });
-            !matches!(asked, Ok(None))
-        })?;
-        let answer = asked?.expect("the wait ends with a request");
-        let lasting = Lasting(&self.networks, Arc::clone(&answer));
+        let remote = HeapRange { rank, offset, len };
+        // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
+        let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
+        let mut lasting = Lasting { driver: &self.networks, transfer };
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
-            outcome = self.answered(doing, rank, &answer);
+            outcome = lasting.transfer.advance(&mut &*self, doing);
             !matches!(outcome, Ok(false))
         })?;
-        drop(lasting);
-        outcome.map(|_| count)
+        outcome
+    }
+
+    /// Begins a get of `remote`, from a rank that is reached over a network, into memory of this rank, and waits for nothing. The bytes are
+    /// at `to` when `events` happen. `claims`: of the remote memory, and of this one.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes, and only this, peers and copies of the runtime touch them, until nothing of this rank is in
+    /// flight ([`Engine::quiet`]), or, of a segment that is `filled`, until its close has returned.
+    pub(crate) unsafe fn get_into(
+        &self,
+        doing: &'static str,
+        remote: HeapRange,
+        to: *mut u8,
+        claims: [Option<Claim>; 2],
+        filled: Option<Filled>,
+        events: Vec<Event>,
+    ) {
+        // SAFETY: the caller's.
+        let region = unsafe { self.register_buffer(remote.rank, to, remote.len) };
+        // SAFETY: the caller's.
+        let transfer = unsafe { Transfer::new(remote, Local::Into(to), claims, region, filled) };
+        self.track(remote.rank, doing, Step::Transfer(transfer), events);
+        // Posts it now, if there is room.
+        self.begin_tracked();
+    }
+
+    /// Whether a get in flight fills this segment of this rank.
+    pub(super) fn is_filled(&self, number: u32, generation: u64) -> bool {
+        self.tracking.borrow().fills(Filled { number, generation })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
 use super::operation::{
-    Due, Event, Events, Found, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened,
+    Due, Event, Events, Filled, Found, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened,
 };
 use crate::error::{Error, Loss, Result};
 
@@ -27,6 +27,11 @@ impl Tracking {
     /// Whether a get or an atomic waits for room: nothing of it is in flight.
     pub(super) fn has_unposted(&self) -> bool {
         self.operations.iter().any(Tracked::is_unposted)
+    }
+
+    /// Whether a get fills this segment of the own rank.
+    pub(super) fn fills(&self, segment: Filled) -> bool {
+        self.operations.iter().any(|operation| operation.fills(segment))
     }
 
     /// Tells futures that their operations have not ended. As [`give_up`].

@@ -219,7 +219,7 @@ impl NodeMemory {
         }
     }
 
-    /// What ranks without a slot publish here, if there are such ranks.
+    /// Records that ranks without a slot publish here, if there are such ranks.
     pub(super) fn elsewhere(&self) -> Option<&Elsewhere> {
         self.elsewhere.as_ref()
     }

@@ -74,6 +74,7 @@ impl Words {
     /// # Errors
     /// [`crate::Error::RankOutOfRange`]; over a network [`crate::Error::PeerLost`].
     #[inline(always)]
+    #[track_caller]
     pub fn ring(self, engine: &Engine, rank: usize) -> Result<()> {
         if rank >= self.reach {
             return self.put_ring_remote(engine, rank, self.offset, &[]);
@@ -95,14 +96,17 @@ impl Words {
     ///
     /// # Errors
     /// As [`Words::ring`].
+    #[track_caller]
     pub(crate) fn put_ring_remote(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
-        engine.check_rank(rank, "ring")?;
-        if !engine.routes.is_mapped(rank) {
-            let word = engine.network(rank).ring_word(self.word(NETWORK));
-            return engine.remote_put_ring(rank, offset, bytes, [self.offset, word]);
-        }
-        engine.remote_put(rank, offset, bytes)?;
-        engine.ring_mapped(rank, self.word(PROCESSORS))
+        engine.at(|| {
+            engine.check_rank(rank, "ring")?;
+            if !engine.routes.is_mapped(rank) {
+                let word = engine.network(rank).ring_word(self.word(NETWORK));
+                return engine.remote_put_ring(rank, offset, bytes, [self.offset, word]);
+            }
+            engine.remote_put(rank, offset, bytes)?;
+            engine.ring_mapped(rank, self.word(PROCESSORS))
+        })
     }
 
     /// Offset, in every slot, of a word.

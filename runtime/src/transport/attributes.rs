@@ -193,7 +193,7 @@ pub struct AtomicSet {
     pub fetch64: u32,
 }
 
-/// In which order the operations of one endpoint take effect at the target, when no fence is between them.
+/// The order in which the operations of one endpoint take effect at the target, when no fence is between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// As they were posted.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering, fence};
 
 use super::error::{Error, Result};
 use super::lock::Mutex;
@@ -58,6 +58,14 @@ impl Completion {
     pub fn reset(&self, count: i32) {
         *self.0.first_error.lock() = None;
         self.0.count.store(count, Ordering::Release);
+    }
+
+    /// Whether this is the only handle: nobody else completes it.
+    pub(crate) fn is_unshared(&self) -> bool {
+        let unshared = Arc::strong_count(&self.0) == 1;
+        // Pairs with the Release of the drop of another handle.
+        fence(Ordering::Acquire);
+        unshared
     }
 
     /// One operation ended. Transports call this; users do for an operation that answered `Done` but was counted.

@@ -58,6 +58,7 @@ mod worker;
 
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 pub use self::atomic::{Atomic, AtomicOp, Width, Word};
 pub use self::attributes::{
@@ -291,6 +292,13 @@ pub trait Interface: 'static {
     fn arm(&self, events: Events) -> Result<()>;
 }
 
+/// Takes the bytes of a get ([`Endpoint::get_to`]).
+pub trait GetSink: Send + Sync {
+    /// Takes `bytes`, which are those from `offset` on. Called for each part of the get, inside progress, before the completion; it calls
+    /// nothing of the transport.
+    fn take(&self, offset: usize, bytes: &[u8]);
+}
+
 /// A connection to one peer.
 ///
 /// Addresses are the peer's own; keys come from [`Domain::unpack_key`]. Short and packed operations have copied their
@@ -377,6 +385,20 @@ pub trait Endpoint: 'static {
         &self,
         len: usize,
         unpack: impl FnOnce(&[u8]) + 'static,
+        remote: u64,
+        key: &RemoteKey,
+        completion: Option<&Completion>,
+    ) -> Result<Posted>;
+
+    /// As [`Endpoint::get_bcopy`], but the bytes go to `sink`, straight from memory of the transport. Nothing is allocated where the wire
+    /// itself does gets.
+    ///
+    /// # Errors
+    /// As [`Endpoint::put_short`].
+    fn get_to(
+        &self,
+        len: usize,
+        sink: Arc<dyn GetSink>,
         remote: u64,
         key: &RemoteKey,
         completion: Option<&Completion>,

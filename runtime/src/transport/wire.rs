@@ -29,7 +29,7 @@ impl Channel {
     }
 }
 
-/// Who does puts, gets and atomics.
+/// The agent that does puts, gets and atomics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// Nobody: they are emulated over messages.
@@ -40,7 +40,7 @@ pub enum Memory {
     Posted,
 }
 
-/// Who does the wire's own atomics. Atomics of different agents on one word are not atomic to each other.
+/// The agent that does the wire's own atomics. Atomics of different agents on one word are not atomic to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
     /// The processor, or what is atomic to it.
@@ -81,9 +81,9 @@ pub struct Facts {
     pub max_short: usize,
     /// Most bytes of any message.
     pub max_message: usize,
-    /// Who does puts, gets and atomics.
+    /// The agent that does puts, gets and atomics.
     pub memory: Memory,
-    /// Who does the wire's own atomics. `None`: the wire has none, and they are emulated over messages.
+    /// The agent that does the wire's own atomics. `None`: the wire has none, and they are emulated over messages.
     pub atomics: Option<Agent>,
     /// How messages are sent straight from the user's memory.
     pub straight: Straight,
@@ -105,7 +105,7 @@ pub struct Facts {
     pub endpoint_connect: bool,
     /// Reaches other nodes.
     pub inter_node: bool,
-    /// In which order messages arrive.
+    /// The order in which messages arrive.
     pub order: Order,
     /// What the event descriptor reports.
     pub events: Events,

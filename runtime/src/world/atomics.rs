@@ -99,6 +99,7 @@ word! {
 impl<T: Pod> Symmetric<T> {
     /// For what is no pointer away: an error, or an atomic over the network, on an element as long as `W`.
     #[cold]
+    #[track_caller]
     pub(super) fn atomic_remote<W: AtomicElement>(
         &self,
         operation: &'static str,
@@ -108,9 +109,11 @@ impl<T: Pod> Symmetric<T> {
         value: W,
         compare: W,
     ) -> Result<W> {
-        let offset = self.range(operation, rank, index, 1)?;
-        let change = Change { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.engine().remote_atomic(operation, rank, offset, change).map(W::narrow)
+        self.engine().at(|| {
+            let offset = self.range(operation, rank, index, 1)?;
+            let change = Change { op, width: W::WIDTH, value: value.widen(), compare: compare.widen() };
+            self.engine().remote_atomic(operation, rank, offset, change).map(W::narrow)
+        })
     }
 }
 
@@ -128,6 +131,7 @@ macro_rules! operations {
             /// # Errors
             /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
             #[inline(always)]
+            #[track_caller]
             pub fn $operation(&self, rank: usize, index: usize, value: T) -> Result<T> {
                 match self.element(rank, index) {
                     // SAFETY: an element of ours, only touched atomically.
@@ -167,6 +171,7 @@ macro_rules! operations {
             /// # Errors
             /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`].
             #[inline(always)]
+            #[track_caller]
             pub fn compare_swap(&self, rank: usize, index: usize, expected: T, new: T) -> Result<T> {
                 match self.element(rank, index) {
                     // SAFETY: as above.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::allocate::Block;
 use super::{OneThread, World};
 use crate::engine::{Claim, Engine};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::sync::bell::{WORDS_LEN, Words};
 
 /// A counter at every rank, that any rank rings to say that something has happened there.
@@ -28,11 +28,15 @@ impl World {
     ///
     /// # Errors
     /// As [`World::alloc`].
+    #[track_caller]
     pub fn bell(&self) -> Result<Bell> {
-        let block = self.allocate(WORDS_LEN, "bell")?;
-        // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
-        let words = unsafe { Words::new(self.engine(), block.offset) };
-        Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
+        (|| -> Result<Bell> {
+            let block = self.allocate(WORDS_LEN, "bell")?;
+            // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
+            let words = unsafe { Words::new(self.engine(), block.offset) };
+            Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
+        })()
+        .placed_here()
     }
 }
 
@@ -51,6 +55,7 @@ impl Bell {
     /// # Errors
     /// [`crate::Error::RankOutOfRange`].
     #[inline(always)]
+    #[track_caller]
     pub fn ring(&self, rank: usize) -> Result<()> {
         self.words.ring(&self.engine, rank)
     }
@@ -60,9 +65,13 @@ impl Bell {
     /// # Errors
     /// As [`World::poll`].
     #[inline]
+    #[track_caller]
     pub fn count(&self) -> Result<u64> {
-        self.engine.poll_alive("counting the rings of a bell")?;
-        Ok(self.words.count())
+        (|| -> Result<u64> {
+            self.engine.poll_alive("counting the rings of a bell")?;
+            Ok(self.words.count())
+        })()
+        .placed_here()
     }
 
     /// Waits until the bell has been rung at least `target` times in all, and tells how often it has. Delivers

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
 use crate::bounds::OneAtATime;
 use crate::engine::{Atomic, Change, Get, OpenStream, Outlet, Stream};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::memory::copy;
 use crate::message::SealedTable;
 use crate::transport::AtomicOp;
@@ -92,10 +92,14 @@ impl World {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn context(&self) -> Result<ThreadContext> {
-        let stream = self.engine().open_context()?;
-        let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
-        Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
+        (|| -> Result<ThreadContext> {
+            let stream = self.engine().open_context()?;
+            let outlet = OneAtATime::new(RefCell::new(self.engine().open_outlet()));
+            Ok(ThreadContext { stream, outlet, table: self.messages().sealed_table() })
+        })()
+        .placed_here()
     }
 }
 
@@ -126,8 +130,9 @@ impl ThreadContext {
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn poll(&self) -> Result<usize> {
-        self.stream.poll("polling")
+        self.stream.poll("polling").placed_here()
     }
 
     /// Writes one element at `rank`.
@@ -138,6 +143,7 @@ impl ThreadContext {
     /// [`Error::PeerLost`](crate::Error::PeerLost), and [`Error::InsideHandler`](crate::Error::InsideHandler) in a handler, if it has
     /// to wait for room.
     #[inline(always)]
+    #[track_caller]
     pub fn put<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize, value: T) -> Result<()> {
         match array.mapped(rank, index, 1) {
             Some(at) => {
@@ -157,6 +163,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline(always)]
+    #[track_caller]
     pub fn get<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize) -> Result<T> {
         match array.mapped(rank, index, 1) {
             // SAFETY: as in `put`.
@@ -170,11 +177,14 @@ impl ThreadContext {
         }
     }
 
-    /// Writes `values` at `rank`, from element `start`.
+    /// Writes `values` at `rank`, from element `start`. Over a network 256 KiB and more are not copied: their memory is registered, and this
+    /// waits until the network has acknowledged the put. A thread that has more to do meanwhile splits the slice into shorter ones, which
+    /// are copied, and whose puts are in flight on return.
     ///
     /// # Errors
     /// As [`ThreadContext::put`]; if the range is wrong nothing was written.
     #[inline]
+    #[track_caller]
     pub fn put_slice<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -197,6 +207,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`]; if the range is wrong `values` is as before.
     #[inline]
+    #[track_caller]
     pub fn get_slice<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -216,6 +227,7 @@ impl ThreadContext {
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn put_apart<T: PlainData>(
         &self,
         operation: &'static str,
@@ -224,12 +236,16 @@ impl ThreadContext {
         start: usize,
         values: &[T],
     ) -> Result<()> {
-        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
-        self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
+        (|| -> Result<()> {
+            let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+            self.stream.put(operation, rank, offset, bytemuck::cast_slice(values))
+        })()
+        .placed_here()
     }
 
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn get_apart<T: PlainData>(
         &self,
         operation: &'static str,
@@ -238,8 +254,11 @@ impl ThreadContext {
         start: usize,
         values: &mut [T],
     ) -> Result<()> {
-        let offset = array.range(&self.stream, operation, rank, start, values.len())?;
-        self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        (|| -> Result<()> {
+            let offset = array.range(&self.stream, operation, rank, start, values.len())?;
+            self.stream.get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        })()
+        .placed_here()
     }
 
     /// Adds one to the count of `bell` at `rank`. Whoever sees the ring sees everything that this context has put there before.
@@ -247,8 +266,9 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline]
+    #[track_caller]
     pub fn ring(&self, bell: &ThreadBell<'_>, rank: usize) -> Result<()> {
-        bell.ring(&self.stream, "ring", rank)
+        bell.ring(&self.stream, "ring", rank).placed_here()
     }
 
     /// Writes one element at `rank`, then rings `bell` there.
@@ -256,6 +276,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline]
+    #[track_caller]
     pub fn put_bell<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -264,7 +285,7 @@ impl ThreadContext {
         value: T,
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        self.put(array, rank, index, value)?;
+        self.put(array, rank, index, value).placed()?;
         self.ring(bell, rank)
     }
 
@@ -273,6 +294,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put_slice`]; then the bell is not rung.
     #[inline]
+    #[track_caller]
     pub fn put_slice_bell<T: PlainData>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -281,7 +303,7 @@ impl ThreadContext {
         values: &[T],
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        self.put_slice(array, rank, start, values)?;
+        self.put_slice(array, rank, start, values).placed()?;
         self.ring(bell, rank)
     }
 
@@ -338,9 +360,13 @@ impl ThreadContext {
     /// # Errors
     /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange), [`Error::PeerLost`](crate::Error::PeerLost),
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    #[track_caller]
     pub fn flush(&self, rank: usize) -> Result<()> {
-        self.stream.check_rank("flush", rank)?;
-        self.stream.flush("flush", rank)
+        (|| -> Result<()> {
+            self.stream.check_rank("flush", rank)?;
+            self.stream.flush("flush", rank)
+        })()
+        .placed_here()
     }
 
     /// Waits until nothing of this context is in flight: all that it has put and rung is in effect everywhere, and its gets and
@@ -348,16 +374,18 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::flush`].
+    #[track_caller]
     pub fn flush_all(&self) -> Result<()> {
-        self.stream.flush_all("flush_all")
+        self.stream.flush_all("flush_all").placed_here()
     }
 
     /// Orders this context's puts at each rank: those before are visible there before those after. It does not wait.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked).
+    #[track_caller]
     pub fn fence(&self) -> Result<()> {
-        self.stream.order("fence")
+        self.stream.order("fence").placed_here()
     }
 }
 
@@ -371,6 +399,7 @@ macro_rules! operations {
             /// # Errors
             /// As [`ThreadContext::put`].
             #[inline(always)]
+            #[track_caller]
             pub fn $operation<T: AtomicElement>(
                 &self,
                 array: &ThreadArray<'_, T>,
@@ -422,6 +451,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put`].
     #[inline(always)]
+    #[track_caller]
     pub fn compare_swap<T: AtomicElement>(
         &self,
         array: &ThreadArray<'_, T>,
@@ -457,6 +487,7 @@ impl ThreadContext {
     #[cold]
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "what an atomic takes")]
+    #[track_caller]
     fn atomic_apart<T: AtomicElement>(
         &self,
         operation: &'static str,
@@ -467,9 +498,12 @@ impl ThreadContext {
         value: T,
         compare: T,
     ) -> Result<T> {
-        let offset = array.range(&self.stream, operation, rank, index, 1)?;
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        self.stream.atomic(operation, rank, offset, change).map(T::narrow)
+        (|| -> Result<T> {
+            let offset = array.range(&self.stream, operation, rank, index, 1)?;
+            let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+            self.stream.atomic(operation, rank, offset, change).map(T::narrow)
+        })()
+        .placed_here()
     }
 
     #[cold]

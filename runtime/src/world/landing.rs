@@ -4,7 +4,7 @@ use std::any::Any;
 use std::rc::Rc;
 
 use super::{Builder, PlainData, Symmetric, World};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::message::{self, Announced, Call, Context, Landed, Landing, LandingId};
 
 impl Builder {
@@ -81,6 +81,7 @@ impl World {
     ///
     /// # Examples
     /// As of [`Builder::landing_handler`].
+    #[track_caller]
     pub fn send_large(
         &self,
         to: usize,
@@ -88,7 +89,7 @@ impl World {
         header: &[u8],
         data: impl Into<Rc<Vec<u8>>>,
     ) -> Result<Call<()>> {
-        self.messages.send_large(to, handler, header, data.into())
+        self.messages.send_large(to, handler, header, data.into()).placed_here()
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 
 use super::Symmetric;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::joined::Joined;
 use crate::memory::limits::page_size;
@@ -64,11 +64,15 @@ impl<T: Pod> Mapped<'_, T> {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before.
     #[inline]
+    #[track_caller]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        let at = self.at("get_slice", rank, start, values.len())?;
-        // SAFETY: in range, as just checked; `values` is private memory.
-        unsafe { copy::copy(values.as_mut_ptr().cast(), at.cast(), size_of_val(values)) };
-        Ok(())
+        (|| -> Result<()> {
+            let at = self.at("get_slice", rank, start, values.len())?;
+            // SAFETY: in range, as just checked; `values` is private memory.
+            unsafe { copy::copy(values.as_mut_ptr().cast(), at.cast(), size_of_val(values)) };
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Writes `values` at `rank`, from element `start`.
@@ -76,11 +80,15 @@ impl<T: Pod> Mapped<'_, T> {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written.
     #[inline]
+    #[track_caller]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        let at = self.at("put_slice", rank, start, values.len())?;
-        // SAFETY: as above.
-        unsafe { copy::copy(at.cast(), values.as_ptr().cast(), size_of_val(values)) };
-        Ok(())
+        (|| -> Result<()> {
+            let at = self.at("put_slice", rank, start, values.len())?;
+            // SAFETY: as above.
+            unsafe { copy::copy(at.cast(), values.as_ptr().cast(), size_of_val(values)) };
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Reads one element of `rank`.
@@ -88,19 +96,30 @@ impl<T: Pod> Mapped<'_, T> {
     /// # Errors
     /// As [`Mapped::get_slice`].
     #[inline]
+    #[track_caller]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
-        let at = self.at("get", rank, index, 1)?;
-        // SAFETY: in range, as just checked.
-        Ok(unsafe { copy::load(at) })
+        (|| -> Result<T> {
+            let at = self.at("get", rank, index, 1)?;
+            // SAFETY: in range, as just checked.
+            Ok(unsafe { copy::load(at) })
+        })()
+        .placed_here()
     }
 
     #[inline]
     fn at(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<*mut T> {
         if rank >= self.ranks {
-            return Err(Error::RankOutOfRange { operation, rank, size: self.ranks });
+            return Err(Error::RankOutOfRange { operation, rank, size: self.ranks, place: CalledAt::default() });
         }
         if start > self.len || count > self.len - start {
-            return Err(Error::OutOfBounds { operation, rank, start, count, available: self.len });
+            return Err(Error::OutOfBounds {
+                operation,
+                rank,
+                start,
+                count,
+                available: self.len,
+                place: CalledAt::default(),
+            });
         }
         // SAFETY: slots lie a stride apart, and the array at the same offset in each; in range, as just checked.
         Ok(unsafe { self.base.byte_add(rank * self.stride).add(start) })

@@ -21,6 +21,7 @@ mod posted;
 mod progress;
 mod raw;
 mod receipt;
+mod reserved_segments;
 mod returned;
 mod segment_atomics;
 mod segments;
@@ -55,6 +56,7 @@ pub use self::poller::Poller;
 pub use self::posted::Posted;
 pub use self::progress::Progress;
 pub use self::raw::RawBells;
+pub use self::reserved_segments::ReservedSegments;
 pub use self::returned::Returned;
 pub use self::segments::Segment;
 pub use self::shared::{ThreadArray, ThreadBell};
@@ -72,7 +74,7 @@ use self::allocate::Allocator;
 use self::heaps::Heaps;
 use crate::bounds::{OneThread, PlainData};
 use crate::engine::{Engine, Pace, Running};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, Placed, Result};
 use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
@@ -179,9 +181,13 @@ impl World {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`].
+    #[track_caller]
     pub fn node_of(&self, rank: usize) -> Result<usize> {
-        self.engine.check_rank(rank, "node_of")?;
-        Ok(self.engine.nodes.of(rank))
+        (|| -> Result<usize> {
+            self.engine.check_rank(rank, "node_of")?;
+            Ok(self.engine.nodes.of(rank))
+        })()
+        .placed_here()
     }
 
     /// How many nodes the job runs on.
@@ -329,8 +335,9 @@ impl World {
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.
     #[inline]
+    #[track_caller]
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.messages.send_to_handler(to, handler, payload)
+        self.messages.send_to_handler(to, handler, payload).placed_here()
     }
 
     /// Largest payload of [`World::send`], and of the serialized arguments of a closure, in bytes.
@@ -359,22 +366,24 @@ impl World {
     ///
     /// # Errors
     /// As [`World::send`]; [`Error::InvalidArgument`] if the arguments cannot be serialised.
+    #[track_caller]
     pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke(to, arguments, function)
+        self.messages.invoke(to, arguments, function).placed_here()
     }
 
     /// As [`World::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line, and nothing is
     /// allocated.
+    #[track_caller]
     pub fn invoke_plain<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
     where
         A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke_plain(to, arguments, function)
+        self.messages.invoke_plain(to, arguments, function).placed_here()
     }
 
     /// Runs a closure that captures nothing at rank `to`, and gives a handle to its result.
@@ -394,23 +403,25 @@ impl World {
     ///
     /// # Errors
     /// As [`World::invoke`]. What goes wrong at the target comes from [`Call::wait`].
+    #[track_caller]
     pub fn call<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: Serialize + DeserializeOwned,
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call(to, arguments, function)
+        self.messages.call(to, arguments, function).placed_here()
     }
 
     /// As [`World::call`], with plain-old-data arguments and result.
+    #[track_caller]
     pub fn call_plain<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: PlainData,
         R: PlainData,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call_plain(to, arguments, function)
+        self.messages.call_plain(to, arguments, function).placed_here()
     }
 
     /// Attaches a value that handlers and remote closures of this rank find by its type ([`Context::state`]).

@@ -14,10 +14,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
-use crate::engine::{
-    self, Atomic, Change, Destination, Events, Found, Get, Group, HeapRange, Identity, Member, Ring, Step,
-};
-use crate::error::{Error, Result};
+use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ring, Step};
+use crate::error::{Error, Placed, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
 use crate::transport::AtomicOp;
@@ -307,11 +305,12 @@ impl Operation<'_> {
     /// # Errors
     /// As [`Symmetric::put_slice`]; [`Error::InvalidArgument`] if the array or a bell is of another world. Then no event happens, and a
     /// [`Completion`] that was given to it gets an error.
+    #[track_caller]
     pub fn put<T: PlainData>(self, array: &Symmetric<T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         let engine = self.world.engine();
-        array.check_of(engine)?;
-        let events = self.events(engine.identity())?;
-        array.put_slice(rank, start, values)?;
+        array.check_of(engine).placed()?;
+        let events = self.events(engine.identity()).placed()?;
+        array.put_slice(rank, start, values).placed()?;
         engine.track_put(rank, "put", events);
         Ok(())
     }
@@ -340,6 +339,7 @@ impl Operation<'_> {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn put_owned<T: PlainData, B>(
         self,
         array: &Symmetric<T>,
@@ -351,11 +351,11 @@ impl Operation<'_> {
         B: AsRef<[T]> + Send + 'static,
     {
         let engine = self.world.engine();
-        array.check_of(engine)?;
+        array.check_of(engine).placed()?;
         let (lender, returned) = Lender::new(values);
         let elements = lender.elements::<T>();
-        let offset = array.range("put", rank, start, elements.len())?;
-        let mut events = self.events(engine.identity())?;
+        let offset = array.range("put", rank, start, elements.len()).placed()?;
+        let mut events = self.events(engine.identity()).placed()?;
         // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
         match unsafe { engine.register_buffer(rank, elements.as_ptr().cast(), size_of_val(elements)) } {
             Some(region) => {
@@ -364,7 +364,7 @@ impl Operation<'_> {
                 unsafe { engine.put_buffer(rank, offset, region, Box::new(lender), source) }?;
             }
             None => {
-                array.put_slice(rank, start, elements)?;
+                array.put_slice(rank, start, elements).placed()?;
                 drop(lender);
             }
         }
@@ -377,6 +377,7 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`Symmetric::put_from`]; as [`Operation::put`].
+    #[track_caller]
     pub fn put_from<T: PlainData>(
         self,
         array: &Symmetric<T>,
@@ -385,21 +386,26 @@ impl Operation<'_> {
         source: &Symmetric<T>,
         from: Range<usize>,
     ) -> Result<()> {
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        let mut events = self.events(engine.identity())?;
-        array.put_from(rank, start, source, from)?;
-        if !engine.routes.is_mapped(rank) {
-            engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-        }
-        engine.track_put(rank, "put", events);
-        Ok(())
+        (|| -> Result<()> {
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            let mut events = self.events(engine.identity())?;
+            array.put_from(rank, start, source, from)?;
+            if !engine.routes.is_mapped(rank) {
+                engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
+            }
+            engine.track_put(rank, "put", events);
+            Ok(())
+        })()
+        .placed_here()
     }
 
-    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.
+    /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event. On
+    /// mapped memory they are copied once. Over a network 256 KiB and more are not copied, and fewer bytes once.
     ///
     /// # Errors
     /// As [`Symmetric::get_slice`]; as [`Operation::put`].
+    #[track_caller]
     pub fn get_into<T: PlainData>(
         self,
         array: &Symmetric<T>,
@@ -408,35 +414,35 @@ impl Operation<'_> {
         into: &Symmetric<T>,
         to: Range<usize>,
     ) -> Result<()> {
-        const DOING: &str = "get";
-        let engine = self.world.engine();
-        array.check_of(engine)?;
-        into.check_of(engine)?;
-        let (count, len) = (to.len(), to.len() * size_of::<T>());
-        let own = into.range(DOING, engine.rank, to.start, count)?;
-        let offset = array.range(DOING, rank, start, count)?;
-        let events = self.events(engine.identity())?;
-        let mut all = events.source;
-        all.extend(events.effect);
-        all.extend(events.handled);
-        if engine.routes.is_mapped(rank) {
-            let mut bytes = vec![0; len];
-            // SAFETY: two ranges of mapped slots, in bounds as just checked. They may overlap, so they are copied through a
-            // buffer.
-            unsafe {
-                copy::get(bytes.as_mut_ptr(), engine.node.slot(rank).add(offset), len);
-                copy::put(engine.node.slot(engine.rank).add(own), bytes.as_ptr(), len);
+        (|| -> Result<()> {
+            const DOING: &str = "get";
+            let engine = self.world.engine();
+            array.check_of(engine)?;
+            into.check_of(engine)?;
+            let (count, len) = (to.len(), to.len() * size_of::<T>());
+            let own = into.range(DOING, engine.rank, to.start, count)?;
+            let offset = array.range(DOING, rank, start, count)?;
+            let events = self.events(engine.identity())?;
+            let mut all = events.source;
+            all.extend(events.effect);
+            all.extend(events.handled);
+            // SAFETY: in bounds of this rank's slot, as just checked.
+            let to = unsafe { engine.node.slot(engine.rank).add(own) };
+            if engine.routes.is_mapped(rank) {
+                // SAFETY: in bounds of a mapped slot, as just checked.
+                let from = unsafe { engine.node.slot(rank).add(offset) };
+                // SAFETY: both ranges are mapped, and only touched by copies and atomics.
+                unsafe { copy::between(to, from, len) };
+                engine.happened(all, Ok(()));
+                return Ok(());
             }
-            engine.happened(all, Ok(()));
-            return Ok(());
-        }
-        let to = Destination::Heap { offset: own, claim: Some(into.claim()) };
-        let get = Get::new(engine.networks.largest_get(), Some(array.claim()), [HeapRange { rank, offset, len }]);
-        let step = Step::Get { get, bytes: vec![0; len], to };
-        engine.track(rank, DOING, step, all);
-        // Posts it now, if there is room.
-        engine.begin_tracked();
-        Ok(())
+            let claims = [Some(array.claim()), Some(into.claim())];
+            // SAFETY: this rank's slot is mapped as long as the engine lives. Whoever ends the phase or the allocation of these elements waits
+            // before until nothing of this rank is in flight.
+            unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. At the effect event the result
@@ -444,6 +450,7 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`Symmetric::fetch_add`]; [`Error::InvalidArgument`] for a compare-and-swap; as [`Operation::put`].
+    #[track_caller]
     pub fn fetch<T: AtomicElement>(
         self,
         op: AtomicOp,
@@ -452,14 +459,18 @@ impl Operation<'_> {
         index: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        check_one_value(op)?;
-        self.change(op, array, rank, index, [value, T::zeroed()])
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            self.change(op, array, rank, index, [value, T::zeroed()])
+        })()
+        .placed_here()
     }
 
     /// Stores `new` in element `index` of `rank` if the element is `expected`. The result is that of [`Operation::fetch`].
     ///
     /// # Errors
     /// As [`Operation::fetch`].
+    #[track_caller]
     pub fn compare_swap<T: AtomicElement>(
         self,
         array: &Symmetric<T>,
@@ -468,7 +479,7 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected])
+        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected]).placed_here()
     }
 
     fn change<T: AtomicElement>(
@@ -511,30 +522,38 @@ impl Operation<'_> {
     ///
     /// # Errors
     /// As [`World::send`]; as [`Operation::put`].
+    #[track_caller]
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        let (engine, messages) = (self.world.engine(), self.world.messages());
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        messages.send_to_handler_with(rank, handler, payload, handled)?;
-        engine.happened(source, Ok(()));
-        engine.track_message(rank, effect);
-        Ok(())
+        (|| -> Result<()> {
+            let (engine, messages) = (self.world.engine(), self.world.messages());
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            messages.send_to_handler_with(rank, handler, payload, handled)?;
+            engine.happened(source, Ok(()));
+            engine.track_message(rank, effect);
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form.
     ///
     /// # Errors
     /// As [`World::invoke`]; as [`Operation::put`].
+    #[track_caller]
     pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        let (engine, messages) = (self.world.engine(), self.world.messages());
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        messages.invoke_with(rank, arguments, function, handled)?;
-        engine.happened(source, Ok(()));
-        engine.track_message(rank, effect);
-        Ok(())
+        (|| -> Result<()> {
+            let (engine, messages) = (self.world.engine(), self.world.messages());
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            messages.invoke_with(rank, arguments, function, handled)?;
+            engine.happened(source, Ok(()));
+            engine.track_message(rank, effect);
+            Ok(())
+        })()
+        .placed_here()
     }
 }
 

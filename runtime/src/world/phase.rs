@@ -1,4 +1,4 @@
-//! Who may reach an allocation: what arrays with phases and global pointers are built upon.
+//! Access rights of an allocation, on which arrays with phases and global pointers are built.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::team::exchange::Wanted;
 use crate::team::title::Kind;
 
-/// Who may reach an allocation by pointers.
+/// The ranks that may access an allocation by pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Reach {
     /// Only those who hold the handle.
     Handle,
-    /// Who holds a pointer that was made after the change.
+    /// Holders of pointers that were made after the change.
     Pointers,
 }
 

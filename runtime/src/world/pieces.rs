@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use super::Symmetric;
 use super::posted::{Posted, Stage, collect};
 use crate::engine::{Get, HeapRange};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 
 /// Elements of a [`Symmetric`] array that lie together at one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,13 +42,17 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; [`Error::InvalidArgument`] for another number of values. Then
     /// `values` is as before. Over a network as [`Symmetric::get_slice`].
+    #[track_caller]
     pub fn get_pieces(&self, pieces: &[Piece], values: &mut [T]) -> Result<()> {
-        const DOING: &str = "get_pieces";
-        self.check_pieces(DOING, pieces, Some(values.len()))?;
-        if !self.engine().routes.all_mapped() {
-            return self.engine().remote_gather(DOING, self.places(pieces), bytemuck::cast_slice_mut(values));
-        }
-        self.copy_pieces(pieces, values)
+        (|| -> Result<()> {
+            const DOING: &str = "get_pieces";
+            self.check_pieces(DOING, pieces, Some(values.len()))?;
+            if !self.engine().routes.all_mapped() {
+                return self.engine().remote_gather(DOING, self.places(pieces), bytemuck::cast_slice_mut(values));
+            }
+            self.copy_pieces(pieces, values)
+        })()
+        .placed_here()
     }
 
     /// The future form of [`Symmetric::get_pieces`].
@@ -72,14 +76,18 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// As [`Symmetric::get_pieces`]; then nothing was written. Over a network as [`Symmetric::put_slice`].
+    #[track_caller]
     pub fn put_pieces(&self, pieces: &[Piece], values: &[T]) -> Result<()> {
-        self.check_pieces("put_pieces", pieces, Some(values.len()))?;
-        let mut rest = values;
-        joined(pieces).try_for_each(|piece| {
-            let (these, after) = rest.split_at(piece.count);
-            rest = after;
-            self.put_slice(piece.rank, piece.start, these)
-        })
+        (|| -> Result<()> {
+            self.check_pieces("put_pieces", pieces, Some(values.len()))?;
+            let mut rest = values;
+            joined(pieces).try_for_each(|piece| {
+                let (these, after) = rest.split_at(piece.count);
+                rest = after;
+                self.put_slice(piece.rank, piece.start, these)
+            })
+        })()
+        .placed_here()
     }
 
     /// The future form of [`Symmetric::put_pieces`]: ready when all are visible where they belong. `values` may be changed when

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::World;
 use crate::engine::{ADDRESS, Attached};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::outside::Direction;
 
@@ -45,6 +45,7 @@ impl World {
     /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::Misaligned`] for the remote bell;
     /// [`Error::PeerLost`]. Where a message does the work, a bad address is an error of a later call.
     #[inline(always)]
+    #[track_caller]
     pub unsafe fn put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
         if let (Ok(bytes), None) = (<[u8; 8]>::try_from(source), bells.remote) {
             let value = u64::from_ne_bytes(bytes);
@@ -61,7 +62,7 @@ impl World {
                 .map_or(Ok(()), |error| Err(*error));
         }
         // SAFETY: the caller's guarantees are the same.
-        unsafe { self.put_by_route(rank, to, source, bells) }
+        unsafe { self.put_by_route(rank, to, source, bells) }.placed_here()
     }
 
     /// A put of a word to any other memory: so far behind the start of a mapped heap, or, of a rank without one, to that address. A loop
@@ -72,6 +73,7 @@ impl World {
     /// As [`World::put_address`], for the address at that offset.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     unsafe fn put_word_by_route(
         &self,
         rank: usize,
@@ -82,6 +84,7 @@ impl World {
         let to = self.heaps.of(rank).map_or(offset, |heap| heap.address(offset));
         // SAFETY: the caller's guarantees are the same.
         unsafe { self.put_by_route(rank, to, &value.to_ne_bytes(), RawBells { local, remote: None }) }
+            .placed()
             .err()
             .map(Box::new)
     }
@@ -135,6 +138,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::put_address`].
+    #[track_caller]
     pub unsafe fn get_address(
         &self,
         rank: usize,
@@ -143,48 +147,51 @@ impl World {
         len: usize,
         bells: RawBells<'_>,
     ) -> Result<()> {
-        const NAME: &str = "get from an address";
-        self.check_transfer(NAME, rank, from, len, bells)?;
-        if len == 0 {
-        } else if self.is_remote(rank) {
-            self.check_remote(NAME, rank, from, len)?;
-            if let Some(offset) = self.readable(NAME, rank, from, len)? {
-                // SAFETY: the caller's: `here` is valid for writing so many bytes.
-                let here = unsafe { std::slice::from_raw_parts_mut(here, len) };
-                self.get_registered(NAME, rank, offset, here)?;
-                if let Some(bell) = bells.remote {
-                    self.ring_address(rank, bell)?;
+        (|| -> Result<()> {
+            const NAME: &str = "get from an address";
+            self.check_transfer(NAME, rank, from, len, bells)?;
+            if len == 0 {
+            } else if self.is_remote(rank) {
+                self.check_remote(NAME, rank, from, len)?;
+                if let Some(offset) = self.readable(NAME, rank, from, len)? {
+                    // SAFETY: the caller's: `here` is valid for writing so many bytes.
+                    let here = unsafe { std::slice::from_raw_parts_mut(here, len) };
+                    self.get_registered(NAME, rank, offset, here)?;
+                    if let Some(bell) = bells.remote {
+                        self.ring_address(rank, bell)?;
+                    }
+                    ring(bells.local);
+                    return Ok(());
                 }
-                ring(bells.local);
-                return Ok(());
-            }
-            self.engine.poll()?;
-            let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
-            // SAFETY: the caller guarantees `here` and the local bell.
-            return unsafe {
-                self.messages.read_outside(rank, from, len, here as usize, local, bells.remote.unwrap_or(0))
-            };
-        } else if let Some(source) = self.in_segment(rank, from, len) {
-            // SAFETY: backed segment memory; the caller guarantees `here`.
-            unsafe { copy::copy(here, source, len) };
-            // Before the remote bell says that the memory there may be changed, the copy is done.
-            std::sync::atomic::fence(Ordering::SeqCst);
-        } else {
-            self.engine.poll()?;
-            // SAFETY: the caller guarantees `here`; the kernel checks the address at the target.
-            let done = unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }?;
-            if !done {
+                self.engine.poll()?;
                 let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
-                let remote = bells.remote.unwrap_or(0);
                 // SAFETY: the caller guarantees `here` and the local bell.
-                return unsafe { self.messages.read_outside(rank, from, len, here as usize, local, remote) };
+                return unsafe {
+                    self.messages.read_outside(rank, from, len, here as usize, local, bells.remote.unwrap_or(0))
+                };
+            } else if let Some(source) = self.in_segment(rank, from, len) {
+                // SAFETY: backed segment memory; the caller guarantees `here`.
+                unsafe { copy::copy(here, source, len) };
+                // Before the remote bell says that the memory there may be changed, the copy is done.
+                std::sync::atomic::fence(Ordering::SeqCst);
+            } else {
+                self.engine.poll()?;
+                // SAFETY: the caller guarantees `here`; the kernel checks the address at the target.
+                let done = unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }?;
+                if !done {
+                    let local = bells.local.map_or(0, |bell| std::ptr::from_ref(bell) as usize);
+                    let remote = bells.remote.unwrap_or(0);
+                    // SAFETY: the caller guarantees `here` and the local bell.
+                    return unsafe { self.messages.read_outside(rank, from, len, here as usize, local, remote) };
+                }
             }
-        }
-        if let Some(bell) = bells.remote {
-            self.ring_address(rank, bell)?;
-        }
-        ring(bells.local);
-        Ok(())
+            if let Some(bell) = bells.remote {
+                self.ring_address(rank, bell)?;
+            }
+            ring(bells.local);
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Puts `source` to address `to` of `rank` without help of that rank, if a system call or a network that needs none reaches the memory.
@@ -275,9 +282,13 @@ impl World {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         match bells.remote {
-            Some(bell) if bell == 0 || !bell.is_multiple_of(align_of::<AtomicI32>()) => {
-                Err(Error::Misaligned { operation: "a remote bell", rank, address: bell, alignment: 4 })
-            }
+            Some(bell) if bell == 0 || !bell.is_multiple_of(align_of::<AtomicI32>()) => Err(Error::Misaligned {
+                operation: "a remote bell",
+                rank,
+                address: bell,
+                alignment: 4,
+                place: CalledAt::default(),
+            }),
             _ => Ok(()),
         }
     }

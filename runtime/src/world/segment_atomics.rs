@@ -7,13 +7,30 @@
 use std::sync::Arc;
 
 use super::operation::{apply, check_one_value};
+use super::segments::{Located, LookUp};
 use super::{AtomicElement, Completion, World};
-use crate::engine::{ADDRESS, Change, Engine, Found};
-use crate::error::{Error, Result};
+use crate::engine::{Change, Engine, Found, HEAP};
+use crate::error::{CalledAt, Error, Result};
 use crate::transport::AtomicOp;
 
+/// The name of the operation in errors.
+pub(super) const ATOMIC: &str = "an atomic on a segment";
+
+/// An atomic on a word of a segment.
+pub(super) enum Begun<T> {
+    /// It was done here; the former value.
+    Done(T),
+    /// The network is to do it at this offset.
+    Network(usize, Change),
+    /// A message is to ask the owner for it.
+    Owner(Change),
+}
+
+/// How a word is found: [`World::locate_segment_by`], or, of a reserved segment, `World::locate_reserved`.
+pub(super) type Locate = fn(&World, &'static str, (usize, u32), usize, usize, LookUp) -> Result<Located>;
+
 /// What does an atomic on a word of a segment.
-pub(super) enum Home {
+enum Home {
     /// The processor, here.
     Here(*mut u8),
     /// The network, which takes this offset.
@@ -56,6 +73,7 @@ impl World {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         &self,
         op: AtomicOp,
@@ -64,8 +82,10 @@ impl World {
         offset: usize,
         value: T,
     ) -> Result<T> {
-        check_one_value(op)?;
-        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        self.engine.at(|| {
+            check_one_value(op)?;
+            self.change_segment(World::locate_segment_by, op, (rank, number, offset), [value, T::zeroed()])
+        })
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`, and returns what it held before. As
@@ -73,6 +93,7 @@ impl World {
     ///
     /// # Errors
     /// As [`World::fetch_segment`].
+    #[track_caller]
     pub fn compare_swap_segment<T: AtomicElement>(
         &self,
         rank: usize,
@@ -81,49 +102,76 @@ impl World {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+        let (at, values) = ((rank, number, offset), [new, expected]);
+        self.engine.at(|| self.change_segment(World::locate_segment_by, AtomicOp::CompareSwap, at, values))
     }
 
-    fn change_segment<T: AtomicElement>(
+    /// Does an atomic on a word that `locate` finds, and waits for its result.
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub(super) fn change_segment<T: AtomicElement>(
         &self,
+        locate: Locate,
         op: AtomicOp,
-        (rank, number, offset): (usize, u32, usize),
-        [value, compare]: [T; 2],
+        at: (usize, u32, usize),
+        values: [T; 2],
     ) -> Result<T> {
-        const NAME: &str = "an atomic on a segment";
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        match self.home_of_word(NAME, (rank, number), offset, size_of::<T>())? {
-            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
-            Home::Here(at) => Ok(unsafe { apply(op, at.cast(), value, compare) }),
-            Home::Network(offset) => self.engine.remote_atomic(NAME, rank, offset, change).map(T::narrow),
-            Home::Owner => {
-                self.engine.check_outside_handler(NAME)?;
+        let (rank, number, offset) = at;
+        match self.begin_change(locate, op, at, values)? {
+            Begun::Done(before) => Ok(before),
+            Begun::Network(remote, change) => self.engine.remote_atomic(ATOMIC, rank, remote, change).map(T::narrow),
+            Begun::Owner(change) => {
+                self.engine.check_outside_handler(ATOMIC)?;
                 let (done, found) = (Completion::new(), Arc::<Found>::default());
                 let events = vec![done.event()];
                 self.messages.ask_owner(rank, (number, offset), Some(change), Some(Arc::clone(&found)), events)?;
-                self.wait_completion(&done)?;
+                let mut outcome = None;
+                self.engine.wait_until("waiting for an atomic", None, || {
+                    outcome = done.outcome();
+                    outcome.is_some()
+                })?;
+                outcome.expect("the wait ends with an outcome")?;
                 Ok(T::narrow(found.get().expect("the result comes with the receipt")))
             }
         }
     }
 
-    /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
-    pub(super) fn home_of_word(
+    /// Does an atomic on a word of a segment, if the processor can do it here. Else tells who is to do it.
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub(super) fn begin_change<T: AtomicElement>(
         &self,
-        operation: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        width: usize,
-    ) -> Result<Home> {
+        locate: Locate,
+        op: AtomicOp,
+        (rank, number, offset): (usize, u32, usize),
+        [value, compare]: [T; 2],
+    ) -> Result<Begun<T>> {
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        Ok(match self.home_of_word(locate, (rank, number), offset, size_of::<T>())? {
+            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
+            Home::Here(at) => Begun::Done(unsafe { apply(op, at.cast(), value, compare) }),
+            Home::Network(remote) => Begun::Network(remote, change),
+            Home::Owner => Begun::Owner(change),
+        })
+    }
+
+    /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
+    fn home_of_word(&self, locate: Locate, (rank, number): (usize, u32), offset: usize, width: usize) -> Result<Home> {
+        let operation = ATOMIC;
         self.engine.check_rank(rank, operation)?;
-        let by_network = self.engine.network_changes_segments(rank);
+        let by_network = match number {
+            HEAP => !self.engine.routes.all_mapped(),
+            _ => self.engine.network_changes_segments(rank),
+        };
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
-        let address = self.find_segment_by(operation, (rank, number), offset, width, find)?;
+        let Located { address, remote } = locate(self, operation, (rank, number), offset, width, find)?;
         if !address.is_multiple_of(width) {
-            return Err(Error::Misaligned { operation, rank, address, alignment: width });
+            return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
         }
         Ok(match self.mapped_here(rank, address, width) {
-            _ if by_network => Home::Network(ADDRESS + address),
+            _ if by_network => Home::Network(remote),
             Some(at) => Home::Here(at),
             None => Home::Owner,
         })

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, Destination, Engine, FoundSegment, Local};
-use crate::error::{Error, Result};
+use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, Local};
+use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -84,9 +84,7 @@ pub(super) enum Carried {
 }
 
 impl Segment {
-    /// Its number, from 2 on. The symmetric heap is segment 0 and the static data segment 1, but calls that take a number know neither:
-    /// the heap is reached through handles such as [`Symmetric`](crate::Symmetric), static data by address
-    /// ([`World::put_address`](crate::World::put_address)).
+    /// Its number, from 2 on. Number 0 is the symmetric heap and 1 the static data; [`World::reserved_segments`] reaches these two.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -115,8 +113,9 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    #[track_caller]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        let from = self.at("reading a segment", offset, into.len())?;
+        let from = self.at("reading a segment", offset, into.len()).placed_here()?;
         // SAFETY: in bounds; only copies and peers touch it.
         unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
         Ok(())
@@ -126,8 +125,9 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
+    #[track_caller]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let to = self.at("writing a segment", offset, bytes.len())?;
+        let to = self.at("writing a segment", offset, bytes.len()).placed_here()?;
         // SAFETY: in bounds; only copies and peers touch it.
         unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -152,13 +152,12 @@ impl Segment {
         engine: &Engine,
         offset: usize,
         len: usize,
-    ) -> Result<Destination> {
+    ) -> Result<(*mut u8, Filled)> {
         let (number, generation) = (self.number, self.generation);
         if self.engine.identity() != engine.identity() {
-            return Err(Error::NoSegment { operation, rank: engine.rank, number });
+            return Err(Error::NoSegment { operation, rank: engine.rank, number, place: CalledAt::default() });
         }
-        self.at(operation, offset, len)?;
-        Ok(Destination::Segment { number, generation, offset })
+        Ok((self.at(operation, offset, len)?, Filled { number, generation }))
     }
 
     /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for what contexts of this rank have in flight.
@@ -168,7 +167,7 @@ impl Segment {
     }
 
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
-        check(operation, self.engine.rank, offset, count, self.len)?;
+        check_range(operation, self.engine.rank, offset, count, self.len)?;
         // SAFETY: in bounds, as just checked.
         Ok(unsafe { self.start.add(offset) })
     }
@@ -179,8 +178,10 @@ impl Segment {
     /// [`Error::InsideHandler`], [`Error::Forked`]; [`Error::PeerLost`] if a rank was lost, and another one that lives does not
     /// answer. After an error the memory stays registered and is never freed: memory given to [`World::segment_at`]
     /// must stay as well.
+    #[track_caller]
     pub fn close(mut self) -> Result<()> {
-        self.end()
+        let engine = Rc::clone(&self.engine);
+        engine.at(|| self.end())
     }
 
     fn end(&mut self) -> Result<()> {
@@ -218,15 +219,17 @@ impl std::fmt::Debug for Segment {
     }
 }
 
+/// Where bytes of a segment are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Located {
+    /// Their address in the owner.
+    pub(crate) address: usize,
+    /// Their offset as a network takes it.
+    pub(crate) remote: usize,
+}
+
 /// How the engine looks a segment up.
 pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
-
-fn check(operation: &'static str, rank: usize, start: usize, count: usize, available: usize) -> Result<()> {
-    match start.checked_add(count).is_some_and(|end| end <= available) {
-        true => Ok(()),
-        false => Err(Error::OutOfBounds { operation, rank, start, count, available }),
-    }
-}
 
 impl World {
     /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
@@ -236,8 +239,9 @@ impl World {
     /// # Errors
     /// [`Error::InvalidArgument`] for no bytes, or if this rank has 65,536 segments; [`Error::OutOfMemory`] if the system, or the
     /// limit on memory that the network may pin, has not so much; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn segment(&self, bytes: usize) -> Result<Segment> {
-        self.allocate_segment(None, bytes, 1)
+        self.allocate_segment(None, bytes, 1).placed_here()
     }
 
     /// Makes memory that this rank has a segment: of the heap or the stack, static, or a mapped file. Under `number`, which is
@@ -250,13 +254,27 @@ impl World {
     /// All `len` bytes are valid for reads and writes until the segment is closed without an error. Peers read and write them
     /// at any time: this rank reaches them by atomics or [`Segment::read`] and [`Segment::write`], or keeps peers' accesses
     /// apart from its own by its synchronisation, and holds no reference to them meanwhile.
+    #[track_caller]
     pub unsafe fn segment_at(&self, number: Option<u32>, start: *mut u8, len: usize) -> Result<Segment> {
-        // SAFETY: the caller's.
-        let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
-        let engine = OneThread::new(Rc::clone(&self.engine));
-        let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
-        let memory = Memory::Program;
-        Ok(Segment { engine, messages, number, generation, start, len, memory, open: true, is_lent: Cell::new(false) })
+        (|| -> Result<Segment> {
+            // SAFETY: the caller's.
+            let (number, generation) = unsafe { self.engine.open_segment(number, start, len) }?;
+            let engine = OneThread::new(Rc::clone(&self.engine));
+            let (messages, start) = (OneThread::new(Rc::clone(&self.messages)), OneThread::new(start));
+            let memory = Memory::Program;
+            Ok(Segment {
+                engine,
+                messages,
+                number,
+                generation,
+                start,
+                len,
+                memory,
+                open: true,
+                is_lent: Cell::new(false),
+            })
+        })()
+        .placed_here()
     }
 
     /// A segment of `bytes` zeroed bytes at each rank, with the same number at all. Collective; on return every rank may
@@ -354,6 +372,7 @@ impl World {
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`]; [`Error::OutOfBounds`]; [`Error::PeerLost`]; inside a handler
     /// [`Error::InsideHandler`] for a segment that this rank has not used before, and [`Error::WouldBlock`]. If the segment
     /// is closed while this put waits for room, that is an error of a later call.
+    #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
         if self.engine.is_own()
             && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
@@ -363,17 +382,17 @@ impl World {
             unsafe { copy::put(to, source.as_ptr(), source.len()) };
             return Ok(());
         }
-        self.put_segment_by(rank, number, offset, source).map(drop)
+        self.put_segment_by(rank, number, offset, source).map(drop).placed_here()
     }
 
     /// As [`World::put_segment`]. Tells how the bytes go.
     pub(super) fn put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
-        let address = self.find_segment(NAME, rank, number, offset, source.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, source.len())?;
         if !self.engine.routes.is_mapped(rank) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.put_registered(NAME, rank, ADDRESS + address, source).map(|()| Carried::Network);
+            return self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network);
         }
         match self.mapped_here(rank, address, source.len()) {
             Some(to) => {
@@ -397,32 +416,43 @@ impl World {
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::Misaligned`].
+    #[track_caller]
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
-        const NAME: &str = "a notification in a segment";
-        let word = bytemuck::bytes_of(&word);
-        let address = self.find_segment(NAME, rank, number, offset, word.len())?;
-        if !address.is_multiple_of(word.len()) {
-            return Err(Error::Misaligned { operation: NAME, rank, address, alignment: word.len() });
-        }
-        if !self.engine.routes.is_mapped(rank) {
-            return self.engine.remote_put_after(rank, ADDRESS + address, word);
-        }
-        // What was put before may have gone by message.
-        if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
-            return self.put_by_message(NAME, rank, number, offset, word);
-        }
-        if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
-            self.engine.wake_if_asleep(rank);
-        }
-        Ok(())
+        (|| -> Result<()> {
+            const NAME: &str = "a notification in a segment";
+            let word = bytemuck::bytes_of(&word);
+            let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, word.len())?;
+            if !address.is_multiple_of(word.len()) {
+                return Err(Error::Misaligned {
+                    operation: NAME,
+                    rank,
+                    address,
+                    alignment: word.len(),
+                    place: CalledAt::default(),
+                });
+            }
+            if !self.engine.routes.is_mapped(rank) {
+                return self.engine.remote_put_after(rank, remote, word);
+            }
+            // What was put before may have gone by message.
+            if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
+                return self.put_by_message(NAME, rank, number, offset, word);
+            }
+            if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
+                self.engine.wake_if_asleep(rank);
+            }
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
     ///
     /// # Errors
     /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].
+    #[track_caller]
     pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
-        self.put_segment(rank, number, offset, source)?;
+        self.put_segment(rank, number, offset, source).placed()?;
         bell.ring(rank)
     }
 
@@ -458,7 +488,7 @@ impl World {
         self.engine.remote_get(operation, rank, offset, into)
     }
 
-    /// Sends pieces, each while the segment is open: the owner gets it before this rank's word that it uses it no more.
+    /// Sends pieces, each while the segment is open: the owner gets it before this rank says that it uses the segment no more.
     fn put_by_message(
         &self,
         operation: &'static str,
@@ -497,57 +527,89 @@ impl World {
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
+    #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         const NAME: &str = "get from a segment";
+        // SAFETY: borrowed until this returns.
+        let copied = unsafe { self.get_mapped::<false>(rank, number, offset, into.as_mut_ptr(), into.len()) };
+        match copied.placed_here()? {
+            Some(remote) => self.get_registered(NAME, rank, remote, into).placed_here(),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`World::get_segment`], if `rank` is mapped. Else the result is where the network finds the bytes, and nothing was copied. `SHARED`:
+    /// peers may touch `into`, too, and it may overlap what is read.
+    ///
+    /// # Safety
+    /// `into` is valid for writing `len` bytes until this returns; only this touches them, or if they are `SHARED` this, peers and copies of
+    /// the runtime.
+    pub(super) unsafe fn get_mapped<const SHARED: bool>(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: *mut u8,
+        len: usize,
+    ) -> Result<Option<usize>> {
+        const NAME: &str = "get from a segment";
+        // SAFETY: `from` is inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner,
+        // has handled a message. The caller's for `into`.
+        let copy_from =
+            |from| unsafe { if SHARED { copy::between(into, from, len) } else { copy::get(into, from, len) } };
         self.engine.check_outside_handler(NAME)?;
-        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, into.len()) {
-            // SAFETY: as in `put_segment`.
-            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
-            return Ok(());
+        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, len) {
+            copy_from(from);
+            return Ok(None);
         }
         self.engine.poll()?;
-        let address = self.find_segment(NAME, rank, number, offset, into.len())?;
+        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, len)?;
         if !self.engine.routes.is_mapped(rank) {
-            return self.get_registered(NAME, rank, ADDRESS + address, into);
+            return Ok(Some(remote));
         }
-        match self.mapped_here(rank, address, into.len()) {
-            // SAFETY: as in `put_segment`.
-            Some(from) => unsafe { copy::get(into.as_mut_ptr(), from, into.len()) },
+        match self.mapped_here(rank, address, len) {
+            Some(from) => copy_from(from),
             None => {
-                // SAFETY: as in `put_segment`; `into` is ours.
-                if !unsafe { self.attach(NAME, Direction::Get, rank, into.as_mut_ptr(), address, into.len()) }? {
-                    return self.get_by_message(NAME, rank, number, offset, into);
+                // SAFETY: the kernel writes `into`, which is valid by the caller's guarantees.
+                if !unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
+                    // SAFETY: the caller's.
+                    unsafe { self.get_by_message(NAME, rank, number, offset, into, len) }?;
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Asks for pieces one after the other, each while the segment is open.
-    fn get_by_message(
+    ///
+    /// # Safety
+    /// As [`World::get_mapped`].
+    unsafe fn get_by_message(
         &self,
         operation: &'static str,
         rank: usize,
         number: u32,
         offset: usize,
-        into: &mut [u8],
+        into: *mut u8,
+        len: usize,
     ) -> Result<()> {
         let step = self.messages.piece_len();
-        for (n, into) in into.chunks_mut(step).enumerate() {
+        for done in (0..len).step_by(step) {
+            let count = step.min(len - done);
             // A handler writes them. Where the wait fails that may happen later, so they are then nobody's.
-            let came: Box<(AtomicI32, Vec<u8>)> = Box::new((AtomicI32::new(0), vec![0; into.len()]));
+            let came: Box<(AtomicI32, Vec<u8>)> = Box::new((AtomicI32::new(0), vec![0; count]));
             let came = Box::into_raw(came);
             // SAFETY: just made, and only freed below, when the bell has rung.
             let (bell, bytes) = unsafe { (&(*came).0, (*came).1.as_mut_ptr() as usize) };
             self.send_piece(operation, rank, || {
-                let address = self.find_segment(operation, rank, number, offset + n * step, into.len())?;
+                let address = self.find_segment(operation, rank, number, offset + done, count)?;
                 // SAFETY: they stay until the bell has rung.
-                unsafe { self.messages.read_piece(rank, address, into.len(), bytes, std::ptr::from_ref(bell) as usize) }
+                unsafe { self.messages.read_piece(rank, address, count, bytes, std::ptr::from_ref(bell) as usize) }
             })?;
             // Acquire pairs with the Release of the handler that rings it.
             self.engine.wait_until(operation, None, || bell.load(Ordering::Acquire) > 0)?;
-            // SAFETY: it has rung: nobody else uses them any more.
-            into.copy_from_slice(&unsafe { Box::from_raw(came) }.1);
+            // SAFETY: it has rung: nobody else uses them any more. The caller's for `into`, of which these bytes are a part.
+            unsafe { copy::put(into.add(done), Box::from_raw(came).1.as_ptr(), count) };
         }
         Ok(())
     }
@@ -567,28 +629,40 @@ impl World {
         offset: usize,
         len: usize,
     ) -> Result<usize> {
-        self.find_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
+        self.locate_segment(operation, rank, number, offset, len).map(|located| located.address)
     }
 
-    /// As [`World::find_segment`], by one of the engine's ways to look a segment up.
-    pub(super) fn find_segment_by(
+    /// Where bytes of a segment are.
+    pub(super) fn locate_segment(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        len: usize,
+    ) -> Result<Located> {
+        self.locate_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
+    }
+
+    /// As [`World::locate_segment`], by one of the engine's ways to look a segment up.
+    pub(super) fn locate_segment_by(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),
         offset: usize,
         len: usize,
         find: LookUp,
-    ) -> Result<usize> {
+    ) -> Result<Located> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
-        // Static data, number 1, is for who vouches for what lies there: `World::put_address`, `World::get_address`.
-        let found = match (number as usize) < SEGMENTS_FIRST {
-            true => None,
-            false => find(&self.engine, operation, rank, number)?,
-        };
-        let found = found.ok_or(Error::NoSegment { operation, rank, number })?;
-        check(operation, rank, offset, len, found.len)?;
-        Ok(found.start + offset)
+        let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
+        // Safe calls do not reach the heap and the static data.
+        if (number as usize) < SEGMENTS_FIRST {
+            return Err(none);
+        }
+        let found = find(&self.engine, operation, rank, number)?.ok_or(none)?;
+        check_range(operation, rank, offset, len, found.len)?;
+        Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }
 }
 

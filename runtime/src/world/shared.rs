@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::{Bell, Symmetric};
 use crate::engine::{Claim, Identity, Ring, Stream};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 
 /// A [`Symmetric`] array for any thread of its rank, each with a [context](super::World::context) of its own. Copies are the same
 /// array.
@@ -104,7 +104,14 @@ impl<T: Pod> ThreadArray<'_, T> {
         }
         stream.check_rank(operation, rank)?;
         if start > self.len || count > self.len - start {
-            return Err(Error::OutOfBounds { operation, rank, start, count, available: self.len });
+            return Err(Error::OutOfBounds {
+                operation,
+                rank,
+                start,
+                count,
+                available: self.len,
+                place: CalledAt::default(),
+            });
         }
         Ok(self.offset + start * size_of::<T>())
     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytemuck::Pod;
 
 use super::Symmetric;
-use crate::error::Result;
+use crate::error::{Placed, Result};
 
 const WAITING: &str = "waiting for a signal";
 
@@ -36,6 +36,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Ok::<(), bellwether::Error>(())
     /// ```
     #[inline]
+    #[track_caller]
     pub fn put_slice_signal(
         &self,
         rank: usize,
@@ -44,8 +45,8 @@ impl<T: Pod> Symmetric<T> {
         signals: &Symmetric<u64>,
         index: usize,
     ) -> Result<()> {
-        signals.range("put_slice_signal", rank, index, 1)?;
-        self.put_slice(rank, start, values)?;
+        signals.range("put_slice_signal", rank, index, 1).placed()?;
+        self.put_slice(rank, start, values).placed()?;
         signals.signal(rank, index)
     }
 }
@@ -57,13 +58,17 @@ impl Symmetric<u64> {
     /// # Errors
     /// [`crate::Error::RankOutOfRange`], [`crate::Error::OutOfBounds`]; over a network [`crate::Error::PeerLost`].
     #[inline]
+    #[track_caller]
     pub fn signal(&self, rank: usize, index: usize) -> Result<()> {
-        let Some(at) = self.element(rank, index) else { return self.signal_remote(rank, index) };
-        // SAFETY: an element of ours; words that are signalled are only touched atomically. Release pairs with the
-        // Acquire load in `signals`.
-        unsafe { AtomicU64::from_ptr(at) }.fetch_add(1, Ordering::Release);
-        self.engine().interface.wake_if_asleep(rank);
-        Ok(())
+        (|| -> Result<()> {
+            let Some(at) = self.element(rank, index) else { return self.signal_remote(rank, index) };
+            // SAFETY: an element of ours; words that are signalled are only touched atomically. Release pairs with the
+            // Acquire load in `signals`.
+            unsafe { AtomicU64::from_ptr(at) }.fetch_add(1, Ordering::Release);
+            self.engine().interface.wake_if_asleep(rank);
+            Ok(())
+        })()
+        .placed_here()
     }
 
     #[cold]

@@ -9,8 +9,8 @@ use bytemuck::Pod;
 
 use super::allocate::Block;
 use super::{Bell, OneThread, PlainData, Progress, World};
-use crate::engine::{Claim, Engine};
-use crate::error::{Error, Result};
+use crate::engine::{Claim, Engine, Local};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::layout::LINE;
 use crate::team::title::{Asked, Kind};
@@ -150,6 +150,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[track_caller]
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
         // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
@@ -171,6 +172,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[track_caller]
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
         // Two cold calls, as in `put`.
@@ -191,6 +193,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
+    #[track_caller]
     #[inline(always)]
     pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
         // Also for an index that does not exist: its error names this call.
@@ -201,10 +204,12 @@ impl<T: Pod> Symmetric<T> {
         bell.ring(rank)
     }
 
-    /// Writes `values` at `rank`, from element `start`.
+    /// Writes `values` at `rank`, from element `start`. Over a network 256 KiB and more are not copied: their memory is registered, and
+    /// this waits until the network has read it; inside a handler it copies.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written. Over a network [`Error::PeerLost`].
+    #[track_caller]
     #[inline]
     pub fn put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<()> {
         if !self.is_mapped_range(rank, start, values.len()) {
@@ -237,38 +242,43 @@ impl<T: Pod> Symmetric<T> {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn put_from(&self, rank: usize, start: usize, source: &Symmetric<T>, from: Range<usize>) -> Result<()> {
-        const NAME: &str = "put_from";
-        let (engine, count) = (&self.engine, from.len());
-        if !Rc::ptr_eq(engine, &source.engine) {
-            return Err(Error::InvalidArgument { operation: NAME, why: "the source is of another world".into() });
-        }
-        let own = source.range(NAME, engine.rank, from.start, count)?;
-        let offset = self.range(NAME, rank, start, count)?;
-        if rank == engine.rank {
-            // They may overlap.
-            let mut values = vec![T::zeroed(); count];
-            source.read(from.start, &mut values);
-            self.write(start, &values);
-        } else if self.is_mapped(rank) {
-            // SAFETY: both in range, as just checked, and of two ranks.
-            unsafe {
-                copy::copy(
-                    self.at(rank, start).cast(),
-                    source.at(engine.rank, from.start).cast(),
-                    count * size_of::<T>(),
-                )
-            };
-        } else {
-            engine.remote_put_own(rank, offset, own, count * size_of::<T>())?;
-        }
-        Ok(())
+        (|| -> Result<()> {
+            const NAME: &str = "put_from";
+            let (engine, count) = (&self.engine, from.len());
+            if !Rc::ptr_eq(engine, &source.engine) {
+                return Err(Error::InvalidArgument { operation: NAME, why: "the source is of another world".into() });
+            }
+            let own = source.range(NAME, engine.rank, from.start, count)?;
+            let offset = self.range(NAME, rank, start, count)?;
+            if rank == engine.rank {
+                // They may overlap.
+                let mut values = vec![T::zeroed(); count];
+                source.read(from.start, &mut values);
+                self.write(start, &values);
+            } else if self.is_mapped(rank) {
+                // SAFETY: both in range, as just checked, and of two ranks.
+                unsafe {
+                    copy::copy(
+                        self.at(rank, start).cast(),
+                        source.at(engine.rank, from.start).cast(),
+                        count * size_of::<T>(),
+                    )
+                };
+            } else {
+                engine.remote_put_own(rank, offset, own, count * size_of::<T>())?;
+            }
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Writes `values` at `rank`, then rings `bell` there: who sees the ring sees all of them.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`]; then the bell is not rung.
+    #[track_caller]
     #[inline]
     pub fn put_slice_bell(&self, rank: usize, start: usize, values: &[T], bell: &Bell) -> Result<()> {
         if rank >= self.reach || !self.is_mapped_range(rank, start, values.len()) {
@@ -283,6 +293,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before. Over a network [`Error::PeerLost`],
     /// and [`Error::InsideHandler`], as for [`Symmetric::get`] and the atomics: what has to be waited for.
+    #[track_caller]
     #[inline]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
         if !self.is_mapped_range(rank, start, values.len()) {
@@ -386,21 +397,38 @@ impl<T: Pod> Symmetric<T> {
     pub(super) fn range(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<usize> {
         self.engine.check_rank(rank, operation)?;
         if start > self.len || count > self.len - start {
-            return Err(Error::OutOfBounds { operation, rank, start, count, available: self.len });
+            return Err(Error::OutOfBounds {
+                operation,
+                rank,
+                start,
+                count,
+                available: self.len,
+                place: CalledAt::default(),
+            });
         }
         Ok(self.block.offset + start * size_of::<T>())
     }
 
     /// For what is not mapped (`is_mapped_range`): an error, or a put over the network.
     #[cold]
+    #[track_caller]
     fn put_remote(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
-        let offset = self.range(operation, rank, start, values.len())?;
-        self.engine.remote_put(rank, offset, bytemuck::cast_slice(values))
+        self.engine.at(|| {
+            let offset = self.range(operation, rank, start, values.len())?;
+            let bytes = bytemuck::cast_slice::<T, u8>(values);
+            let local = Local::From(bytes.as_ptr());
+            // SAFETY: borrowed until this returns.
+            if unsafe { self.engine.remote_straight(operation, rank, offset, local, bytes.len()) }? {
+                return Ok(());
+            }
+            self.engine.remote_put(rank, offset, bytes)
+        })
     }
 
     /// As [`Symmetric::put_remote`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn put_slice_remote(&self, rank: usize, start: usize, values: &[T]) -> Option<Box<Error>> {
         self.put_remote("put_slice", rank, start, values).err().map(Box::new)
     }
@@ -408,13 +436,23 @@ impl<T: Pod> Symmetric<T> {
     /// The error of an index that does not exist. What it takes and gives fits in registers.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn beyond(&self, operation: &'static str, rank: usize, index: usize) -> Box<Error> {
-        Box::new(Error::OutOfBounds { operation, rank, start: index, count: 1, available: self.len })
+        Box::new(Error::OutOfBounds {
+            operation,
+            rank,
+            start: index,
+            count: 1,
+            available: self.len,
+            place: CalledAt::default(),
+        })
+        .placed_here()
     }
 
     /// As [`Symmetric::put_slice_remote`], for one element.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn put_one_remote(&self, rank: usize, index: usize, value: T) -> Option<Box<Error>> {
         self.put_remote("put", rank, index, &[value]).err().map(Box::new)
     }
@@ -422,6 +460,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::get_remote`], for one element. What it takes and gives fits in registers.
     #[cold]
     #[inline(never)]
+    #[track_caller]
     fn get_one_remote(&self, rank: usize, index: usize) -> Result<T, Box<Error>> {
         let mut value = [T::zeroed()];
         self.get_remote("get", rank, index, &mut value).map(|()| value[0]).map_err(Box::new)
@@ -429,6 +468,7 @@ impl<T: Pod> Symmetric<T> {
 
     /// As [`Symmetric::put_remote`], with a bell.
     #[cold]
+    #[track_caller]
     fn put_ring_remote(
         &self,
         operation: &'static str,
@@ -437,15 +477,20 @@ impl<T: Pod> Symmetric<T> {
         values: &[T],
         bell: &Bell,
     ) -> Result<()> {
-        let offset = self.range(operation, rank, start, values.len())?;
-        bell.words.put_ring_remote(&self.engine, rank, offset, bytemuck::cast_slice(values))
+        self.engine.at(|| {
+            let offset = self.range(operation, rank, start, values.len())?;
+            bell.words.put_ring_remote(&self.engine, rank, offset, bytemuck::cast_slice(values))
+        })
     }
 
     /// For what is not mapped (`is_mapped_range`): an error, or a get over the network.
     #[cold]
+    #[track_caller]
     fn get_remote(&self, operation: &'static str, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
-        let offset = self.range(operation, rank, start, values.len())?;
-        self.engine.remote_get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        self.engine.at(|| {
+            let offset = self.range(operation, rank, start, values.len())?;
+            self.engine.remote_get(operation, rank, offset, bytemuck::cast_slice_mut(values))
+        })
     }
 }
 

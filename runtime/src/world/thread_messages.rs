@@ -4,7 +4,7 @@ use bytemuck::bytes_of;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{PlainData, ThreadContext};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::message::{Context, HandlerId, closure, plain_closure};
 use crate::transport::Sent;
 
@@ -57,9 +57,13 @@ impl ThreadContext {
     /// # Ok::<(), bellwether::Error>(())
     /// ```
     #[inline]
+    #[track_caller]
     pub fn send(&self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        let (id, header) = self.heading(rank, handler)?;
-        self.stream().send(&self.outlet, rank, id, header, payload)
+        (|| -> Result<()> {
+            let (id, header) = self.heading(rank, handler)?;
+            self.stream().send(&self.outlet, rank, id, header, payload)
+        })()
+        .placed_here()
     }
 
     /// As [`ThreadContext::send`], but does not wait. Returns `false`, and has sent nothing, if there is no room.
@@ -67,10 +71,14 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::send`], except that it never waits.
     #[inline]
+    #[track_caller]
     pub fn try_send(&self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<bool> {
-        let (id, header) = self.heading(rank, handler)?;
-        let sent = self.stream().try_send(&self.outlet, rank, id, header, payload)?;
-        Ok(sent == Sent::Done)
+        (|| -> Result<bool> {
+            let (id, header) = self.heading(rank, handler)?;
+            let sent = self.stream().try_send(&self.outlet, rank, id, header, payload)?;
+            Ok(sent == Sent::Done)
+        })()
+        .placed_here()
     }
 
     #[inline(always)]
@@ -84,12 +92,13 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::send`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the arguments cannot be serialised.
+    #[track_caller]
     pub fn invoke<A, F>(&self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.invoke_by(rank, &arguments, function)
+        self.invoke_by(rank, &arguments, function).placed_here()
     }
 
     pub(super) fn invoke_by<A, F>(&self, rank: usize, arguments: &A, function: F) -> Result<()>
@@ -111,13 +120,17 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::send`].
+    #[track_caller]
     pub fn invoke_plain<A, F>(&self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.stream().check_rank("remote call", rank)?;
-        let (id, header) = plain_closure::<A, F>(function)?;
-        self.stream().send(&self.outlet, rank, id, header, bytes_of(&arguments))
+        (|| -> Result<()> {
+            self.stream().check_rank("remote call", rank)?;
+            let (id, header) = plain_closure::<A, F>(function)?;
+            self.stream().send(&self.outlet, rank, id, header, bytes_of(&arguments))
+        })()
+        .placed_here()
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::operation::{apply, check_one_value, checked};
 use super::{AtomicElement, Completion, Counter, Event, Fetched, PlainData, ThreadArray, ThreadContext};
 use crate::engine::{Change, Events, Found, Step};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::message::{Context, HandlerId, closure_with_receipt};
 use crate::transport::AtomicOp;
 
@@ -61,22 +61,30 @@ impl ThreadContext {
     /// # Errors
     /// [`Error::PeerLost`](crate::Error::PeerLost) if a rank died; that of an operation of this context that failed;
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    #[track_caller]
     pub fn wait_counter(&self, counter: &Counter, target: u64) -> Result<u64> {
-        self.stream().wait_events("waiting for a counter", || counter.value() >= target)?;
-        Ok(counter.value())
+        (|| -> Result<u64> {
+            self.stream().wait_events("waiting for a counter", || counter.value() >= target)?;
+            Ok(counter.value())
+        })()
+        .placed_here()
     }
 
     /// Waits until all operations of a future have ended.
     ///
     /// # Errors
     /// The first of theirs; as [`ThreadContext::wait_counter`].
+    #[track_caller]
     pub fn wait_completion(&self, completion: &Completion) -> Result<()> {
-        let mut outcome = None;
-        self.stream().wait_events("waiting for operations", || {
-            outcome = completion.outcome();
-            outcome.is_some()
-        })?;
-        outcome.expect("the wait ends with an outcome")
+        (|| -> Result<()> {
+            let mut outcome = None;
+            self.stream().wait_events("waiting for operations", || {
+                outcome = completion.outcome();
+                outcome.is_some()
+            })?;
+            outcome.expect("the wait ends with an outcome")
+        })()
+        .placed_here()
     }
 }
 
@@ -107,12 +115,13 @@ impl ThreadOperation<'_> {
     /// # Errors
     /// As [`ThreadContext::put_slice`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) if a bell is of another world or
     /// rank. Then no event happens.
+    #[track_caller]
     pub fn put<T: PlainData>(self, array: &ThreadArray<'_, T>, rank: usize, start: usize, values: &[T]) -> Result<()> {
         const DOING: &str = "put";
         let stream = self.context.stream();
-        array.range(stream, DOING, rank, start, values.len())?;
-        let events = checked(self.events, stream.identity())?;
-        self.context.put_slice(array, rank, start, values)?;
+        array.range(stream, DOING, rank, start, values.len()).placed()?;
+        let events = checked(self.events, stream.identity()).placed()?;
+        self.context.put_slice(array, rank, start, values).placed()?;
         stream.track_put(rank, DOING, events);
         Ok(())
     }
@@ -121,6 +130,7 @@ impl ThreadOperation<'_> {
     ///
     /// # Errors
     /// As [`ThreadContext::get_slice`]; as [`ThreadOperation::put`].
+    #[track_caller]
     pub fn get_into<T: PlainData>(
         self,
         array: &ThreadArray<'_, T>,
@@ -129,13 +139,16 @@ impl ThreadOperation<'_> {
         into: &ThreadArray<'_, T>,
         to: Range<usize>,
     ) -> Result<()> {
-        const DOING: &str = "get";
-        let stream = self.context.stream();
-        let own = into.range(stream, DOING, stream.rank, to.start, to.len())?;
-        let offset = array.range(stream, DOING, rank, start, to.len())?;
-        let Events { source, effect, handled } = checked(self.events, stream.identity())?;
-        let all = [source, effect, handled].into_iter().flatten().collect();
-        stream.get_into(DOING, [rank, offset, own, to.len() * size_of::<T>()], all)
+        (|| -> Result<()> {
+            const DOING: &str = "get";
+            let stream = self.context.stream();
+            let own = into.range(stream, DOING, stream.rank, to.start, to.len())?;
+            let offset = array.range(stream, DOING, rank, start, to.len())?;
+            let Events { source, effect, handled } = checked(self.events, stream.identity())?;
+            let all = [source, effect, handled].into_iter().flatten().collect();
+            stream.get_into(DOING, [rank, offset, own, to.len() * size_of::<T>()], all)
+        })()
+        .placed_here()
     }
 
     /// Sends `payload` to a registered handler of `rank`. Blocks until there is room.
@@ -143,6 +156,7 @@ impl ThreadOperation<'_> {
     /// # Errors
     /// As [`ThreadContext::send`]; as [`ThreadOperation::put`], but if the target was lost while this waited for room, the *handled* event may
     /// have happened, with that error.
+    #[track_caller]
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         let context = self.context;
         self.message(
@@ -153,12 +167,14 @@ impl ThreadOperation<'_> {
                 context.send_message(rank, heading, &[&receipt.to_ne_bytes(), payload].concat())
             },
         )
+        .placed_here()
     }
 
     /// Runs a closure that captures nothing at `rank`. `arguments` travel in serde's form. Blocks until there is room.
     ///
     /// # Errors
     /// As [`ThreadContext::invoke`]; as [`ThreadOperation::send`].
+    #[track_caller]
     pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
@@ -174,6 +190,7 @@ impl ThreadOperation<'_> {
                 context.send_message(rank, heading, &bytes)
             },
         )
+        .placed_here()
     }
 
     /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number.
@@ -203,6 +220,7 @@ impl ThreadOperation<'_> {
     /// # Errors
     /// As [`ThreadContext::fetch_add`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a compare-and-swap; as
     /// [`ThreadOperation::put`].
+    #[track_caller]
     pub fn fetch<T: AtomicElement>(
         self,
         op: AtomicOp,
@@ -211,14 +229,18 @@ impl ThreadOperation<'_> {
         index: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        check_one_value(op)?;
-        self.change(op, array, rank, index, [value, T::zeroed()])
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            self.change(op, array, rank, index, [value, T::zeroed()])
+        })()
+        .placed_here()
     }
 
     /// Stores `new` in element `index` of `rank` if it is `expected`; as [`ThreadOperation::fetch`].
     ///
     /// # Errors
     /// As [`ThreadOperation::fetch`].
+    #[track_caller]
     pub fn compare_swap<T: AtomicElement>(
         self,
         array: &ThreadArray<'_, T>,
@@ -227,7 +249,7 @@ impl ThreadOperation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected])
+        self.change(AtomicOp::CompareSwap, array, rank, index, [new, expected]).placed_here()
     }
 
     fn change<T: AtomicElement>(

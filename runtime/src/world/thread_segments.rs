@@ -8,7 +8,7 @@ use super::operation::{apply, check_one_value};
 use super::segments::Segment;
 use super::{AtomicElement, ThreadBell, ThreadContext};
 use crate::engine::{Change, Identity};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
 /// A [`Segment`] of this rank for all threads of it: the destination of gets by contexts. Made by [`Segment::for_threads`].
@@ -37,10 +37,8 @@ impl<'a> ThreadSegment<'a> {
     }
 
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
-        match offset.checked_add(count).is_some_and(|end| end <= self.len) {
-            true => Ok((self.start + offset) as *mut u8),
-            false => Err(Error::OutOfBounds { operation, rank: self.rank, start: offset, count, available: self.len }),
-        }
+        check_range(operation, self.rank, offset, count, self.len)?;
+        Ok((self.start + offset) as *mut u8)
     }
 }
 
@@ -55,8 +53,9 @@ impl ThreadContext {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`ThreadContext::put`].
     #[inline]
+    #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        self.stream().put_segment("put to a segment", rank, number, offset, source)
+        self.stream().put_segment("put to a segment", rank, number, offset, source).placed_here()
     }
 
     /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this context has put to `rank` before:
@@ -64,15 +63,17 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`].
+    #[track_caller]
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
         let word = bytemuck::bytes_of(&word);
-        self.stream().put_segment_after("a notification in a segment", rank, number, offset, word)
+        self.stream().put_segment_after("a notification in a segment", rank, number, offset, word).placed_here()
     }
 
     /// As [`ThreadContext::put_segment`], then rings `bell` at `rank`.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`]; then the bell is not rung.
+    #[track_caller]
     pub fn put_segment_bell(
         &self,
         rank: usize,
@@ -81,7 +82,7 @@ impl ThreadContext {
         source: &[u8],
         bell: &ThreadBell<'_>,
     ) -> Result<()> {
-        self.put_segment(rank, number, offset, source)?;
+        self.put_segment(rank, number, offset, source).placed()?;
         self.ring(bell, rank)
     }
 
@@ -90,8 +91,9 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put_segment`].
     #[inline]
+    #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.stream().get_segment("get from a segment", rank, number, offset, into)
+        self.stream().get_segment("get from a segment", rank, number, offset, into).placed_here()
     }
 
     /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. It does not wait for them: they are there when
@@ -99,6 +101,7 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`], also for `into`; [`Error::NoSegment`] if that is of another world.
+    #[track_caller]
     pub fn get_segment_into(
         &self,
         (rank, number, offset): (usize, u32, usize),
@@ -106,13 +109,21 @@ impl ThreadContext {
         at: usize,
         len: usize,
     ) -> Result<()> {
-        const NAME: &str = "get from a segment";
-        if !self.stream().is_of(into.identity) {
-            return Err(Error::NoSegment { operation: NAME, rank: self.rank(), number });
-        }
-        let to = into.at(NAME, at, len)?;
-        // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
-        unsafe { self.stream().post_get_segment(NAME, rank, number, offset, to, len, Vec::new()) }
+        (|| -> Result<()> {
+            const NAME: &str = "get from a segment";
+            if !self.stream().is_of(into.identity) {
+                return Err(Error::NoSegment {
+                    operation: NAME,
+                    rank: self.rank(),
+                    number,
+                    place: CalledAt::default(),
+                });
+            }
+            let to = into.at(NAME, at, len)?;
+            // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
+            unsafe { self.stream().post_get_segment(NAME, rank, number, offset, to, len, Vec::new()) }
+        })()
+        .placed_here()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on a word of a segment, and returns what it held before. As
@@ -121,6 +132,7 @@ impl ThreadContext {
     /// # Errors
     /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] for a compare-and-swap, and where only the owner's
     /// program changes the word: in memory of a rank of the node that is not mapped, and over a network without such atomics.
+    #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         &self,
         op: AtomicOp,
@@ -129,14 +141,18 @@ impl ThreadContext {
         offset: usize,
         value: T,
     ) -> Result<T> {
-        check_one_value(op)?;
-        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        (|| -> Result<T> {
+            check_one_value(op)?;
+            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed_here()
     }
 
     /// Stores `new` in a word of a segment if that is `expected`, and returns what it held before.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_segment`].
+    #[track_caller]
     pub fn compare_swap_segment<T: AtomicElement>(
         &self,
         rank: usize,
@@ -145,7 +161,7 @@ impl ThreadContext {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
     }
 
     fn change_segment<T: AtomicElement>(
@@ -164,16 +180,18 @@ impl ThreadContext {
     ///
     /// # Errors
     /// As [`ThreadContext::flush_all`].
+    #[track_caller]
     pub fn is_complete(&self) -> Result<bool> {
-        self.stream().is_complete("is_complete")
+        self.stream().is_complete("is_complete").placed_here()
     }
 
     /// As [`ThreadContext::flush_all`], for at most `limit`. After [`Error::TimedOut`] what is in flight goes on, and may be waited for again.
     ///
     /// # Errors
     /// As [`ThreadContext::flush_all`]; [`Error::TimedOut`].
+    #[track_caller]
     pub fn flush_all_for(&self, limit: Duration) -> Result<()> {
         fence(std::sync::atomic::Ordering::SeqCst);
-        self.stream().wait_complete("flush_all", limit)
+        self.stream().wait_complete("flush_all", limit).placed_here()
     }
 }

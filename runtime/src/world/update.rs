@@ -4,7 +4,7 @@ use super::Symmetric;
 use super::atomics::{AtomicElement, Word};
 use super::posted::{Posted, Stage, Steps};
 use crate::engine::{Atomic, Change, Claim, Engine, Get, HeapRange};
-use crate::error::Result;
+use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
 
 impl<T: Word> Symmetric<T> {
@@ -14,15 +14,18 @@ impl<T: Word> Symmetric<T> {
     ///
     /// # Errors
     /// As [`Symmetric::compare_swap`].
+    #[track_caller]
     pub fn fetch_update(&self, rank: usize, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
-        self.range("fetch_update", rank, index, 1)?;
-        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index)?);
+        self.range("fetch_update", rank, index, 1).placed()?;
+        let mut expected: T::Bits = bytemuck::cast(self.get(rank, index).placed()?);
         loop {
             let new: T::Bits = bytemuck::cast(change(bytemuck::cast(expected)));
             let found = match self.element(rank, index) {
                 // SAFETY: an element of ours, as long and as aligned, only touched atomically.
                 Some(at) => unsafe { T::Bits::compare_swap(at.cast(), expected, new) },
-                None => self.atomic_remote("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected)?,
+                None => {
+                    self.atomic_remote("fetch_update", AtomicOp::CompareSwap, rank, index, new, expected).placed()?
+                }
             };
             if found == expected {
                 return Ok(bytemuck::cast(found));

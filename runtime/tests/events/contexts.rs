@@ -46,6 +46,13 @@ fn a_context_tells_of_its_messages_events() {
 }
 
 #[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_context_tells_of_its_messages_events_over_rdma() {
+    let results = threads(2, Transport::Verbs).run(|world| messages_of_a_context(world, &())).expect("ranks start");
+    results.into_iter().for_each(|result| result.expect("is well"));
+}
+
+#[test]
 fn a_thread_is_told_by_the_worlds_when_a_handler_has_run() {
     for transport in [Transport::Auto, Transport::ShmContract] {
         let (asleep, ran) = (AtomicBool::new(true), Arc::new(AtomicBool::new(false)));

@@ -83,6 +83,15 @@ fn contexts_reach_segments() {
     everywhere("segments through contexts", || (), |world, ()| reach(world));
 }
 
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn contexts_reach_segments_over_rdma() {
+    for program in [reach, notify] {
+        let results = threads(2, Transport::Verbs).run(program).expect("ranks start");
+        results.into_iter().for_each(|result| result.expect("is well"));
+    }
+}
+
 /// Data, then a word: who sees the word sees the data. By the world, and by a context.
 fn notify(world: &World) -> Result<()> {
     const ROUNDS: u64 = 6;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
 use bellwether_runtime::{Error, Result, Transport, World};
 
@@ -13,6 +14,7 @@ const WORDS: usize = 1000;
 static BELL: Bell = Bell::new();
 static DATA: [AtomicU64; WORDS] = [const { AtomicU64::new(7) }; WORDS];
 static COUNT: AtomicUsize = AtomicUsize::new(3);
+static NUMBERED: [AtomicU64; WORDS] = [const { AtomicU64::new(1) }; WORDS];
 static UNUSED: [AtomicU64; 1 << 24] = [const { AtomicU64::new(0) }; 1 << 24];
 
 fn main() -> ExitCode {
@@ -58,6 +60,33 @@ fn read(world: &World, rank: usize, address: usize, len: usize) -> Result<Vec<u8
     Ok(came)
 }
 
+/// Puts, gets and changes static data and the heap of rank 1 by the numbers of their segments. It does nothing for that.
+fn by_number(world: &World, statics: bool, (offset, heap): (Option<usize>, usize)) -> Result<()> {
+    // SAFETY: all accesses are to `NUMBERED` and to an array of words, of which any bits are valid.
+    let reserved = unsafe { world.reserved_segments() };
+    let mut segments = vec![(0, heap)];
+    segments.extend(offset.map(|offset| (1, offset)));
+    assert_eq!(segments.len(), 1 + usize::from(statics));
+    for (number, at) in segments {
+        let (put, mut came) = (bytes(), vec![0; 8 * WORDS]);
+        reserved.put(1, number, at, &put)?;
+        world.fence();
+        reserved.get(1, number, at, &mut came)?;
+        assert_eq!(came, put, "segment {number}");
+        reserved.put(1, number, at + 8, &1u64.to_ne_bytes())?;
+        // Where the owner's program changes words, it would have to run.
+        if world.settings().transport == Transport::Auto {
+            let before: u64 = reserved.fetch(AtomicOp::Add, 1, number, at + 8, 4)?;
+            assert_eq!(before, 1, "segment {number}");
+            let before: u64 = reserved.compare_swap(1, number, at + 8, 5, 9)?;
+            assert_eq!(before, 5, "segment {number}");
+        }
+        let beyond = reserved.put(1, number, usize::MAX - 2, &put[..8]);
+        assert!(matches!(beyond, Err(Error::OutOfBounds { .. })), "{beyond:?}");
+    }
+    Ok(())
+}
+
 fn stops(controller: &Controller) -> Result<()> {
     let world = controller.as_world()?;
     let statics = world.settings().static_data;
@@ -72,6 +101,11 @@ fn stops(controller: &Controller) -> Result<()> {
         &raw const COUNT as usize,
         segment.address(),
     ];
+    let board = world.alloc::<u64>(WORDS)?;
+    // Offsets are the same at all ranks.
+    let heap_offset = board.segment_offset(0);
+    let offset = world.static_offset(&NUMBERED);
+    assert_eq!(offset.is_some(), statics);
     let all = world.allgather(&[own])?;
     let [pid, data, bell, number, count, address] = all[1];
     if world.rank() == 0 {
@@ -101,6 +135,7 @@ fn stops(controller: &Controller) -> Result<()> {
         // Safe code reaches no variable that nobody has lent it.
         let refused = world.put_segment(1, 1, 0, &put);
         assert!(matches!(refused, Err(Error::NoSegment { .. })), "{refused:?}");
+        by_number(&world, statics, (offset, heap_offset))?;
         world.put_segment(1, number as u32, 0, &put)?;
         let mut came = vec![0; put.len()];
         world.get_segment(1, number as u32, 0, &mut came)?;
@@ -115,8 +150,11 @@ fn stops(controller: &Controller) -> Result<()> {
         if statics {
             controller.wait(&BELL, 1)?;
             assert!((0..WORDS).all(|word| DATA[word].load(Ordering::Relaxed) == pattern(word)));
+            let right = |word: usize| word == 1 || NUMBERED[word].load(Ordering::Relaxed) == pattern(word);
+            assert!((0..WORDS).all(right), "segment 1");
         }
         world.wait_until(|| heap[0].load(Ordering::Acquire) == pattern(1))?;
+        assert!((0..WORDS).all(|word| word == 1 || board.load(word) == pattern(word)), "segment 0");
         assert!((1..WORDS).all(|word| heap[word].load(Ordering::Relaxed) == pattern(word)));
     } else {
         assert!(DATA.iter().all(|word| word.load(Ordering::Relaxed) == 7), "one's own variables are one's own");

@@ -1,4 +1,4 @@
-//! Puts of one word to an address of another rank.
+//! Puts of one word to an address of another rank, and to a segment by its number.
 
 use bellwether_runtime::{RawBells, Result, Symmetric, World};
 
@@ -59,6 +59,35 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     Ok(vec![measured])
 }
 
+/// Puts to a segment of the other rank by its number, beside bare stores.
+///
+/// # Errors
+/// Of the runtime.
+pub fn put_segment(session: &Session, _: usize) -> Result<Vec<Measured>> {
+    let world = &session.world;
+    let array = world.alloc::<u64>(WORDS)?;
+    let segment = world.segment_all(REACH)?;
+    let bare = if session.mapped { address(&array, 1, 0) } else { std::ptr::null_mut() };
+    let active = world.rank() == 0;
+    let count = |n| if active { n } else { 0 };
+    let number = segment.number();
+    let measured = session.alternate(
+        session.stream(100_000, usize::MAX, size_of::<u64>()),
+        |n| {
+            let quarter = |place| (count(n) + place) / 4;
+            segment_puts::<0>(world, number, quarter(0))?;
+            segment_puts::<1>(world, number, quarter(1))?;
+            segment_puts::<2>(world, number, quarter(2))?;
+            segment_puts::<3>(world, number, quarter(3))?;
+            world.fence();
+            Ok(())
+        },
+        |n| in_quarters([stores::<0>, stores::<1>, stores::<2>, stores::<3>], &bare, count(n)),
+    )?;
+    segment.close()?;
+    Ok(vec![measured])
+}
+
 /// `count` puts of 8 bytes to an address, in a world of one rank.
 ///
 /// # Errors
@@ -83,6 +112,15 @@ fn puts_by_address<const PLACE: usize>(world: &World, rank: usize, start: usize,
         let to = start + opaque_index(i % WORDS) * size_of::<u64>();
         // SAFETY: an element of an array at that rank, which nobody else touches meanwhile.
         unsafe { world.put_address(rank, to, &(i as u64).to_ne_bytes(), RawBells::default()) }
+    })
+}
+
+#[inline(never)]
+fn segment_puts<const PLACE: usize>(world: &World, number: u32, count: usize) -> Result<()> {
+    let target = opaque_index(1);
+    further_on::<PLACE>();
+    (0..count).try_for_each(|i| {
+        world.put_segment(target, number, opaque_index(i % WORDS) * size_of::<u64>(), &(i as u64).to_ne_bytes())
     })
 }
 

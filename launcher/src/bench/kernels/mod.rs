@@ -40,6 +40,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Put => memory::put,
         Kind::PutRandom => random::put,
         Kind::PutAddress => address::put,
+        Kind::PutSegment => address::put_segment,
         Kind::Get => memory::get,
         Kind::Atomic => memory::atomic,
         Kind::Threads => threads::threads,

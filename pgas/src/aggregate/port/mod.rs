@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bellwether_runtime::{Context, Error, Result, World};
+use bellwether_runtime::{CalledAt, Context, Error, Result, World};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::grid::Route;
@@ -333,7 +333,7 @@ fn lose(rank: usize, port: u64, hop: usize, bytes: &[u8], posts: &mut Vec<Post>)
     posts.extend(passing.into_iter().map(pass));
 }
 
-/// Who sends: the rank by itself, or in a handler.
+/// The sender: the rank outside handlers, or a handler.
 pub(crate) enum By<'a> {
     World(&'a World),
     Handler(&'a Context<'a>),
@@ -492,7 +492,12 @@ impl<'w> Port<'w> {
     #[inline]
     pub(crate) fn push(&self, to: usize, item: &[u8]) -> Result<()> {
         if to >= self.world.size() {
-            return Err(Error::RankOutOfRange { operation: "push", rank: to, size: self.world.size() });
+            return Err(Error::RankOutOfRange {
+                operation: "push",
+                rank: to,
+                size: self.world.size(),
+                place: CalledAt::default(),
+            });
         }
         self.pushes.set(self.pushes.get().wrapping_add(1));
         if self.pushes.get().is_multiple_of(CLOCK_INTERVAL) {

@@ -4,7 +4,7 @@ mod axis;
 mod divide;
 mod grid;
 
-use bellwether_runtime::{Error, Result};
+use bellwether_runtime::{Error, Placed, Result};
 
 pub(crate) use self::axis::{Axis, Run, Stretch};
 pub use self::grid::near_square;
@@ -57,13 +57,14 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Errors
     /// As [`Layout::on_grid`]; as [`near_square`].
+    #[track_caller]
     pub fn new(extents: [usize; D], distributions: [Distribution; D], ranks: usize) -> Result<Layout<D>> {
         let fixed = std::array::from_fn(|d| match &distributions[d] {
             Distribution::Uneven(weights) => weights.len(),
             Distribution::Sizes(sizes) => sizes.len(),
             _ => 0,
         });
-        let grid = near_square(ranks, fixed)?;
+        let grid = near_square(ranks, fixed).placed()?;
         Self::on_grid(extents, distributions, grid, ranks)
     }
 
@@ -71,6 +72,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Errors
     /// As [`Layout::on_grid`].
+    #[track_caller]
     pub fn block(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
         Self::new(extents, [const { Distribution::Block }; D], ranks)
     }
@@ -79,6 +81,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Errors
     /// As [`Layout::on_grid`].
+    #[track_caller]
     pub fn rows(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
         let grid = std::array::from_fn(|d| if d == 0 { ranks } else { 1 });
         Self::on_grid(extents, [const { Distribution::Block }; D], grid, ranks)
@@ -88,6 +91,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Errors
     /// As [`Layout::on_grid`].
+    #[track_caller]
     pub fn cyclic(extents: [usize; D], ranks: usize) -> Result<Layout<D>> {
         Self::new(extents, [const { Distribution::Cyclic }; D], ranks)
     }
@@ -117,60 +121,64 @@ impl<const D: usize> Layout<D> {
     /// [`Error::InvalidArgument`], with both sides, for an extent of 0, more elements than can be counted, a grid that
     /// does not make up `ranks` ranks, blocks of 0, and weights that are not one for each part, negative, not finite,
     /// or all zero, and sizes that are not one for each part or do not sum to the extent.
+    #[track_caller]
     pub fn on_grid(
         extents: [usize; D],
         distributions: [Distribution; D],
         grid: [usize; D],
         ranks: usize,
     ) -> Result<Layout<D>> {
-        const { assert!(D >= 1 && D <= 3, "arrays have 1, 2 or 3 dimensions") };
-        let wrong = |why| Err(Error::InvalidArgument { operation: OPERATION, why });
-        if extents.contains(&0) {
-            return wrong(format!("extents {extents:?}: every extent is at least 1"));
-        }
-        if volume(&extents).is_none_or(|all| all > isize::MAX as usize) {
-            return wrong(format!("extents {extents:?} are more elements than can be counted"));
-        }
-        if volume(&grid) != Some(ranks) || ranks == 0 {
-            return wrong(format!("the grid {grid:?} does not have as many places as there are ranks, {ranks}"));
-        }
-        for (d, distribution) in distributions.iter().enumerate() {
-            match distribution {
-                Distribution::BlockCyclic(0) => return wrong(format!("dimension {d}: blocks of 0 indices")),
-                Distribution::Uneven(weights) if weights.len() != grid[d] => {
-                    return wrong(format!("dimension {d}: {} weights for {} parts", weights.len(), grid[d]));
-                }
-                Distribution::Uneven(weights) => {
-                    if let Some(bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
-                        return wrong(format!(
-                            "dimension {d}: a weight of {bad}; weights are finite, and not negative"
-                        ));
-                    }
-                    if weights.iter().all(|weight| *weight == 0.0) {
-                        return wrong(format!("dimension {d}: {} weights, and all are zero", weights.len()));
-                    }
-                }
-                Distribution::Sizes(sizes) => {
-                    let sum = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
-                    if sizes.len() != grid[d] || sum != Some(extents[d]) {
-                        let (count, parts, extent) = (sizes.len(), grid[d], extents[d]);
-                        let sum = sum.map_or("more than there can be".into(), |sum| sum.to_string());
-                        return wrong(format!(
-                            "dimension {d}: {count} sizes that sum to {sum}, for {parts} parts of {extent} indices"
-                        ));
-                    }
-                }
-                _ => {}
+        (|| -> Result<Layout<D>> {
+            const { assert!(D >= 1 && D <= 3, "arrays have 1, 2 or 3 dimensions") };
+            let wrong = |why| Err(Error::InvalidArgument { operation: OPERATION, why });
+            if extents.contains(&0) {
+                return wrong(format!("extents {extents:?}: every extent is at least 1"));
             }
-        }
-        let axes = std::array::from_fn(|d| match &distributions[d] {
-            Distribution::Block => Axis::block(extents[d], grid[d]),
-            Distribution::Cyclic => Axis::cyclic(extents[d], grid[d]),
-            Distribution::BlockCyclic(block) => Axis::block_cyclic(extents[d], grid[d], *block),
-            Distribution::Uneven(weights) => Axis::uneven(extents[d], weights),
-            Distribution::Sizes(sizes) => Axis::sized(sizes),
-        });
-        Ok(Layout { axes })
+            if volume(&extents).is_none_or(|all| all > isize::MAX as usize) {
+                return wrong(format!("extents {extents:?} are more elements than can be counted"));
+            }
+            if volume(&grid) != Some(ranks) || ranks == 0 {
+                return wrong(format!("the grid {grid:?} does not have as many places as there are ranks, {ranks}"));
+            }
+            for (d, distribution) in distributions.iter().enumerate() {
+                match distribution {
+                    Distribution::BlockCyclic(0) => return wrong(format!("dimension {d}: blocks of 0 indices")),
+                    Distribution::Uneven(weights) if weights.len() != grid[d] => {
+                        return wrong(format!("dimension {d}: {} weights for {} parts", weights.len(), grid[d]));
+                    }
+                    Distribution::Uneven(weights) => {
+                        if let Some(bad) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+                            return wrong(format!(
+                                "dimension {d}: a weight of {bad}; weights are finite, and not negative"
+                            ));
+                        }
+                        if weights.iter().all(|weight| *weight == 0.0) {
+                            return wrong(format!("dimension {d}: {} weights, and all are zero", weights.len()));
+                        }
+                    }
+                    Distribution::Sizes(sizes) => {
+                        let sum = sizes.iter().try_fold(0usize, |sum, size| sum.checked_add(*size));
+                        if sizes.len() != grid[d] || sum != Some(extents[d]) {
+                            let (count, parts, extent) = (sizes.len(), grid[d], extents[d]);
+                            let sum = sum.map_or("more than there can be".into(), |sum| sum.to_string());
+                            return wrong(format!(
+                                "dimension {d}: {count} sizes that sum to {sum}, for {parts} parts of {extent} indices"
+                            ));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            let axes = std::array::from_fn(|d| match &distributions[d] {
+                Distribution::Block => Axis::block(extents[d], grid[d]),
+                Distribution::Cyclic => Axis::cyclic(extents[d], grid[d]),
+                Distribution::BlockCyclic(block) => Axis::block_cyclic(extents[d], grid[d], *block),
+                Distribution::Uneven(weights) => Axis::uneven(extents[d], weights),
+                Distribution::Sizes(sizes) => Axis::sized(sizes),
+            });
+            Ok(Layout { axes })
+        })()
+        .placed_here()
     }
 
     /// The layout of the transposed array: dimensions in reverse, on the reversed grid.

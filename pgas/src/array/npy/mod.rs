@@ -185,7 +185,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     }
 }
 
-/// What rank 0 finds out for all: where the data begins, whether in Fortran order, and the extents.
+/// The header that rank 0 reads for all: the offset of the data, whether it is in Fortran order, and the extents.
 fn read_header<T: NpyElement, const D: usize>(path: &Path) -> Result<[u64; 5], String> {
     let tell = |error: io::Error| error.to_string();
     let file = File::open(path).map_err(tell)?;

@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::error::LaunchError;
 use super::spec::Stdin;
 
-/// What rank 0 and the others read from.
+/// The standard input of rank 0 and of the others.
 pub(super) struct Input {
     null: OwnedFd,
     own: Option<OwnedFd>,

@@ -18,12 +18,12 @@ const LONGEST: usize = 16 << 10;
 /// returns, and what many programs and parsers of arguments print themselves.
 const BEGINNINGS: [&[u8]; 2] = [b"Error:", b"error:"];
 
-/// What ranks said last, or may have.
+/// The last words of ranks that have failed, and the lines of running ranks that may become last words.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     /// Of ranks that run.
     open: BTreeMap<usize, Words>,
-    /// What ranks ended with that failed.
+    /// The last words of ranks that failed.
     ended: Vec<Last>,
 }
 

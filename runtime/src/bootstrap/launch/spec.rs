@@ -16,7 +16,7 @@ use super::signals::signal_name;
 /// ```
 #[derive(Debug, Clone)]
 pub struct JobSpec<'a> {
-    /// Who speaks in messages: they begin with this word and a colon.
+    /// The name at the start of messages, before a colon.
     pub name: String,
     /// The program: a path when it contains a `/`, else a name looked up in `PATH`.
     pub program: OsString,

@@ -266,7 +266,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.cause = Some(Cause::OutputFailed { errno });
             }
             if fault == Errno::PIPE {
-                // What ranks say about their broken pipes is no news to who broke them.
+                // Whoever read our output has gone, and needs no reports of broken pipes.
                 self.output.silence();
             }
             self.ending.shorten(now);

@@ -29,7 +29,7 @@ pub(super) struct Cards<'a> {
     limit: Duration,
 }
 
-/// What rank 0 tells of all.
+/// The facts about all ranks that rank 0 publishes.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Verdict {
@@ -127,7 +127,7 @@ impl<'a> Cards<'a> {
         Ok(())
     }
 
-    /// What rank 0 finds of the hosts, as a card: a first byte that is not 0, then rows of ranks; or 2, and what is wrong.
+    /// The layout of the hosts that rank 0 has found, as a card: a first byte that is not 0, then rows of ranks; or 2, and what is wrong.
     fn find_hosts(&mut self) -> Result<Vec<u8>> {
         let machines: Vec<Machine> =
             (0..self.exchange.size()).map(|rank| self.get_value(rank)).collect::<Result<_>>()?;

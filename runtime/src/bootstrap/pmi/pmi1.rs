@@ -6,7 +6,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::wire::{Answer, Wire, shown};
+use super::wire::{Answer, Wire};
 use super::{Exchange, Kind, wrong};
 use crate::error::Result;
 
@@ -58,11 +58,11 @@ impl Pmi1 {
     /// Begins on a connection that we have made, as the process `id` of the server.
     pub(super) fn called(mut wire: Wire, id: &str) -> Result<Pmi1> {
         wire.send(format!("cmd=initack pmiid={id}\n").as_bytes())?;
-        answer(&mut wire, "initack")?;
+        wire.answer(Wire::line, parse, "initack")?;
         let (mut rank, mut size) = (None, None);
         // Each in a line of its own; whether to debug comes last.
         for _ in 0..3 {
-            let told = answer(&mut wire, "set")?;
+            let told = wire.answer(Wire::line, parse, "set")?;
             rank = rank.or(told.number("rank"));
             size = size.or(told.number("size"));
         }
@@ -99,28 +99,7 @@ impl Pmi1 {
 /// Sends a command, and waits for its answer.
 fn ask(wire: &mut Wire, command: &str, expected: &str) -> Result<Answer> {
     wire.send(format!("{command}\n").as_bytes())?;
-    answer(wire, expected)
-}
-
-fn answer(wire: &mut Wire, expected: &str) -> Result<Answer> {
-    let deadline = wire.deadline();
-    match wire.line(deadline)? {
-        Some(line) => check(wire, &line, expected),
-        None => Err(wire.late(wire.limit)),
-    }
-}
-
-/// Reads a line as the answer `expected`.
-fn check(wire: &Wire, line: &[u8], expected: &str) -> Result<Answer> {
-    let shown = || shown(line);
-    let answer = parse(line).ok_or_else(|| wire.wrong(format!("the launcher answered {:?}", shown())))?;
-    if answer.get("cmd") != Some(expected) {
-        return Err(wire.wrong(format!("the launcher answered {:?} instead of {expected}", shown())));
-    }
-    match answer.get("rc") {
-        None | Some("0") => Ok(answer),
-        Some(_) => Err(wire.wrong(format!("the launcher refuses: {:?}", shown()))),
-    }
+    wire.answer(Wire::line, parse, expected)
 }
 
 /// The fields of a line. A word without `=` belongs to the text before it.
@@ -164,7 +143,7 @@ impl Exchange for Pmi1 {
 
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool> {
         match self.wire.line(Instant::now() + wait)? {
-            Some(line) => check(&self.wire, &line, "barrier_out").map(|_| true),
+            Some(line) => self.wire.check(&line, parse, "barrier_out").map(|_| true),
             None => Ok(false),
         }
     }

@@ -66,11 +66,7 @@ impl Pmi2 {
 /// Sends a command, and waits for its answer.
 fn ask(wire: &mut Wire, command: &str, expected: &str) -> Result<Answer> {
     send(wire, command)?;
-    let deadline = wire.deadline();
-    match message(wire, deadline)? {
-        Some(message) => check(wire, &message, expected),
-        None => Err(wire.late(wire.limit)),
-    }
+    wire.answer(message, parse, expected)
 }
 
 fn send(wire: &mut Wire, command: &str) -> Result<()> {
@@ -87,19 +83,6 @@ fn message(wire: &mut Wire, deadline: Instant) -> Result<Option<Vec<u8>>> {
     };
     let message = wire.bytes(HEADER + length, true, deadline)?;
     Ok(message.map(|message| message[HEADER..].to_vec()))
-}
-
-/// Reads a message as the answer `expected`.
-fn check(wire: &Wire, message: &[u8], expected: &str) -> Result<Answer> {
-    let shown = || shown(message);
-    let answer = parse(message).ok_or_else(|| wire.wrong(format!("the launcher answered {:?}", shown())))?;
-    if answer.get("cmd") != Some(expected) {
-        return Err(wire.wrong(format!("the launcher answered {:?} instead of {expected}", shown())));
-    }
-    match answer.get("rc") {
-        None | Some("0") => Ok(answer),
-        Some(_) => Err(wire.wrong(format!("the launcher refuses: {:?}", shown()))),
-    }
 }
 
 /// The fields of a message. A semicolon in a value is written twice.
@@ -151,7 +134,7 @@ impl Exchange for Pmi2 {
 
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool> {
         match message(&mut self.wire, Instant::now() + wait)? {
-            Some(message) => check(&self.wire, &message, "kvs-fence-response").map(|_| true),
+            Some(message) => self.wire.check(&message, parse, "kvs-fence-response").map(|_| true),
             None => Ok(false),
         }
     }

@@ -13,6 +13,11 @@ use crate::error::{Error, Result};
 /// Most bytes of an answer. PMI-2's own limit; lines of PMI-1 are shorter.
 pub(super) const LONGEST: usize = 64 << 10;
 
+/// Takes a message from the socket; `None` if it is not whole by the deadline.
+pub(super) type Read = fn(&mut Wire, Instant) -> Result<Option<Vec<u8>>>;
+/// The fields of a message; `None` if it has none.
+pub(super) type Parse = fn(&[u8]) -> Option<Answer>;
+
 /// A socket to the launcher's server.
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -101,6 +106,27 @@ impl Wire {
             }
         }
         Ok(Some(if take { self.came.drain(..length).collect() } else { self.came[..length].to_vec() }))
+    }
+
+    /// Waits for the answer `expected`, which `read` takes from the socket and `parse` takes apart.
+    pub(super) fn answer(&mut self, read: Read, parse: Parse, expected: &str) -> Result<Answer> {
+        match read(self, self.deadline())? {
+            Some(bytes) => self.check(&bytes, parse, expected),
+            None => Err(self.late(self.limit)),
+        }
+    }
+
+    /// Reads bytes as the answer `expected`.
+    pub(super) fn check(&self, bytes: &[u8], parse: Parse, expected: &str) -> Result<Answer> {
+        let shown = || shown(bytes);
+        let answer = parse(bytes).ok_or_else(|| self.wrong(format!("the launcher answered {:?}", shown())))?;
+        if answer.get("cmd") != Some(expected) {
+            return Err(self.wrong(format!("the launcher answered {:?} instead of {expected}", shown())));
+        }
+        match answer.get("rc") {
+            None | Some("0") => Ok(answer),
+            Some(_) => Err(self.wrong(format!("the launcher refuses: {:?}", shown()))),
+        }
     }
 
     /// Waits for bytes; false if none have come by `deadline`.

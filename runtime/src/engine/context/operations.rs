@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use super::super::claim::Claim;
-use super::super::operation::{Atomic, Change, Destination, Get, HeapRange, Issuer, Operation, Post};
+use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
+use super::super::straight::Local;
 use super::wait::{Ends, token};
 use super::{Driven, Engine, Stream};
 use crate::error::{Error, Result};
@@ -47,18 +48,6 @@ impl Issuer for Driving<'_> {
     fn has_lane(&self, _: usize) -> bool {
         false
     }
-
-    fn store(&self, to: Destination, _: &'static str, _: usize, bytes: &[u8]) -> Result<()> {
-        let start = match to {
-            // SAFETY: our own slot; the caller guarantees the bounds.
-            Destination::Heap { offset, .. } => unsafe { self.stream.node.slot(self.stream.rank).add(offset) },
-            Destination::Memory(start) => start as *mut u8,
-            Destination::Segment { .. } => unreachable!("contexts get into memory that stays"),
-        };
-        // SAFETY: the caller guarantees that it is valid.
-        unsafe { copy::put(start, bytes.as_ptr(), bytes.len()) };
-        Ok(())
-    }
 }
 
 impl Stream {
@@ -74,6 +63,10 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.straight(doing, rank, offset, Local::From(bytes.as_ptr()), bytes.len()) }? {
+            return Ok(());
+        }
         self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })
     }
 
@@ -105,10 +98,16 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        let mut get = self.begin_get(rank, offset, into.len());
-        self.wait_unless(doing, Ends::Of(rank), |driven| {
-            get.advance(&mut Driving { stream: self, driven }, doing, into)
-        })
+        // SAFETY: borrowed until this returns.
+        if unsafe { self.straight(doing, rank, offset, Local::Into(into.as_mut_ptr()), into.len()) }? {
+            return Ok(());
+        }
+        if into.len() <= self.driven().networks.largest_get() {
+            return self.get_short(doing, rank, offset, into);
+        }
+        let (remote, local) = (HeapRange { rank, offset, len: into.len() }, Local::Into(into.as_mut_ptr()));
+        // SAFETY: borrowed until this returns.
+        unsafe { self.transfer(doing, remote, local, None) }
     }
 
     /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
@@ -183,7 +182,13 @@ impl Stream {
         }
     }
 
-    fn answered(&self, driven: &mut Driven, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
+    pub(super) fn answered(
+        &self,
+        driven: &mut Driven,
+        doing: &'static str,
+        rank: usize,
+        answer: &Answer,
+    ) -> Result<bool> {
         match answer.outcome() {
             None => Ok(false),
             Some(outcome) => outcome.map(|()| true).map_err(|error| self.failed(driven, error, rank, doing)),

@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
-use super::super::operation::{Change, Destination, Event, HeapRange, Operation, Step};
+use super::super::operation::{Change, Event, HeapRange, Operation};
 use super::super::remote_access::Answer;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
-use super::{Driven, Engine, Get, Shared, Stream};
-use crate::error::{Error, Result};
+use super::{Driven, Engine, Shared, Stream};
+use crate::error::{CalledAt, Error, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -188,7 +188,7 @@ impl Reached<'_> {
         // SAFETY: the caller's. Two ranges of this rank may overlap.
         unsafe {
             match self.is_own {
-                true => drop(libc::memmove(to.cast(), from.cast(), len)),
+                true => copy::between(to, from, len),
                 false => copy::put(to, from, len),
             }
         }
@@ -203,7 +203,7 @@ impl Reached<'_> {
         // SAFETY: as in `put`.
         unsafe {
             match self.is_own {
-                true => drop(libc::memmove(into.cast(), from.cast(), len)),
+                true => copy::between(into, from, len),
                 false => copy::get(into, from, len),
             }
         }
@@ -283,22 +283,18 @@ impl Stream {
     ) -> Result<Place<'_>> {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let none = Error::NoSegment { operation: doing, rank, number };
+        let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
         if (number as usize) < SEGMENTS_FIRST {
             return Err(none);
         }
-        let check = |available: usize| match offset.checked_add(len).is_some_and(|end| end <= available) {
-            true => Ok(()),
-            false => Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: len, available }),
-        };
         if !self.is_mapped(rank) {
             let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
-            check(found.len)?;
+            check_range(doing, rank, offset, len, found.len)?;
             return Ok(Place::Network(ADDRESS + found.start + offset));
         }
         let using = self.using.begin();
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
-        check(found.len)?;
+        check_range(doing, rank, offset, len, found.len)?;
         let address = found.start + offset;
         Ok(match self.mapped_segments.place(rank, address, len) {
             Some(place) => Place::Here(place, using),
@@ -325,7 +321,7 @@ impl Stream {
     fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
             Err(Error::InvalidArgument { .. }) if self.driven().networks.to(rank).known(rank, number).is_none() => {
-                Err(Error::NoSegment { operation: doing, rank, number })
+                Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
             }
             outcome => outcome,
         }
@@ -376,7 +372,13 @@ impl Stream {
         offset: usize,
         word: &[u8],
     ) -> Result<()> {
-        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: word.len() };
+        let misaligned = |address: usize| Error::Misaligned {
+            operation: doing,
+            rank,
+            address,
+            alignment: word.len(),
+            place: CalledAt::default(),
+        };
         match self.locate(doing, rank, number, offset, word.len())? {
             Place::Here(to, using) => {
                 if !to.addr().is_multiple_of(word.len()) {
@@ -402,7 +404,7 @@ impl Stream {
                 }
                 Ok(())
             }
-            Place::Network(at) if !(at - ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at - ADDRESS)),
+            Place::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
             Place::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 let put = Operation::Put { offset: at, bytes: word, done: 0, after: true, tell: true };
@@ -467,7 +469,7 @@ impl Stream {
         match self.locate(doing, rank, number, offset, len)? {
             Place::Here(from, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
-                unsafe { libc::memmove(into.cast(), from.cast(), len) };
+                unsafe { copy::between(into, from, len) };
                 drop(using);
                 self.happened(events);
                 Ok(())
@@ -481,10 +483,8 @@ impl Stream {
             }
             Place::Network(at) => {
                 self.check_reachable(rank, doing)?;
-                let range = HeapRange { rank, offset: at, len };
-                let get = Get::new(self.driven().networks.largest_get(), None, [range]);
-                let to = Destination::Memory(into as usize);
-                self.track(rank, doing, Step::Get { get, bytes: vec![0; len], to }, events);
+                // SAFETY: the caller's.
+                unsafe { self.track_get(doing, HeapRange { rank, offset: at, len }, into, events) };
                 Ok(())
             }
         }
@@ -502,18 +502,23 @@ impl Stream {
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
         let width = change.width as usize;
-        let misaligned = |address: usize| Error::Misaligned { operation: doing, rank, address, alignment: width };
+        let misaligned = |address: usize| Error::Misaligned {
+            operation: doing,
+            rank,
+            address,
+            alignment: width,
+            place: CalledAt::default(),
+        };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let by_network = self.network.is_some() && self.driven().networks.to(rank).changes_segments();
-        if by_network {
-            let none = Error::NoSegment { operation: doing, rank, number };
-            let known = (number as usize) >= SEGMENTS_FIRST;
-            let found = if known { self.find_over_network(doing, rank, number)? } else { None };
+        if self.network.is_some() && self.driven().networks.to(rank).changes_segments() {
+            let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
+            let found = match (number as usize) < SEGMENTS_FIRST {
+                true => None,
+                false => self.find_over_network(doing, rank, number)?,
+            };
             let Found { start, len: available } = found.ok_or(none)?;
-            if offset > available || width > available - offset {
-                return Err(Error::OutOfBounds { operation: doing, rank, start: offset, count: width, available });
-            }
+            check_range(doing, rank, offset, width, available)?;
             if !(start + offset).is_multiple_of(width) {
                 return Err(misaligned(start + offset));
             }

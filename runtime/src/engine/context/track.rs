@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
-use super::super::operation::{Destination, Event, Events, Operation, Ring, Step, Tracked};
+use super::super::operation::{Event, Events, HeapRange, Operation, Ring, Step, Tracked, Transfer};
+use super::super::straight::Local;
 use super::operations::Driving;
 use super::{Driven, Identity, Stream};
 use crate::error::{Error, Result};
+use crate::memory::copy;
 use crate::transport::Sent;
 
 impl Stream {
@@ -26,22 +28,34 @@ impl Stream {
         events: Vec<Event>,
     ) -> Result<()> {
         self.check_own(doing)?;
-        let mut bytes = vec![0; len];
+        // SAFETY: in bounds of the own slot.
+        let to = unsafe { self.node.slot(self.rank).add(own) };
         if self.is_mapped(rank) {
-            // The two ranges may overlap, so the bytes go through a buffer.
-            self.get(doing, rank, offset, &mut bytes)?;
-            self.put(doing, self.rank, own, &bytes)?;
+            // SAFETY: in bounds of a mapped slot.
+            let from = unsafe { self.node.slot(rank).add(offset) };
+            // SAFETY: both ranges are mapped, and only touched by copies and atomics.
+            unsafe { copy::between(to, from, len) };
+            self.announce(self.rank);
             self.happened(events);
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        let step = Step::Get {
-            get: self.begin_get(rank, offset, len),
-            bytes,
-            to: Destination::Heap { offset: own, claim: None },
-        };
-        self.track(rank, doing, step, events);
+        // SAFETY: the slot is mapped as long as the context lives. Whoever ends the phase or the allocation drains the context before.
+        unsafe { self.track_get(doing, HeapRange { rank, offset, len }, to, events) };
         Ok(())
+    }
+
+    /// Begins a get of `remote`, from a rank that is reached over the network. The bytes are at `to` when `events` happen, and when nothing of
+    /// this context is in flight.
+    ///
+    /// # Safety
+    /// `to` is valid for writing so many bytes until then; only this, peers and copies of the runtime touch them.
+    pub(super) unsafe fn track_get(&self, doing: &'static str, remote: HeapRange, to: *mut u8, events: Vec<Event>) {
+        // SAFETY: the caller's.
+        let region = unsafe { self.register(remote.rank, to, remote.len) };
+        // SAFETY: the caller's.
+        let transfer = unsafe { Transfer::new(remote, Local::Into(to), [None; 2], region, None) };
+        self.track(remote.rank, doing, Step::Transfer(transfer), events);
     }
 
     /// Opens a receipt that `rank` has to send, and returns its number. The rank's own thread takes it.

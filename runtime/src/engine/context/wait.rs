@@ -7,7 +7,7 @@ use super::super::Engine;
 use super::super::remote_access::RemoteAccess;
 use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Network, Stream};
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
 use crate::sleep::Fences;
 use crate::transport;
@@ -56,7 +56,11 @@ impl Stream {
     /// # Errors
     /// [`Error::RankOutOfRange`].
     pub(crate) fn check_rank(&self, operation: &'static str, rank: usize) -> Result<()> {
-        if rank < self.size { Ok(()) } else { Err(Error::RankOutOfRange { operation, rank, size: self.size }) }
+        if rank < self.size {
+            Ok(())
+        } else {
+            Err(Error::RankOutOfRange { operation, rank, size: self.size, place: CalledAt::default() })
+        }
     }
 
     /// # Errors

@@ -7,8 +7,11 @@ use super::peer::Peer;
 use super::{EndpointOf, Network, posted, remote};
 use crate::engine::operation::Change;
 use crate::engine::pieces::Piece;
-use crate::engine::remote_access::{Answer, Fetched};
+use crate::engine::remote_access::{Answer, Fetched, Lent};
 use crate::transport::{AtomicOp, Completion, Domain, Endpoint, Error as NotNow, Posted, RemoteKey, Result, Word};
+
+/// Answers that are kept to be used again: as many as callers wait for at a time, mostly one. Chosen.
+const SPARE_ANSWERS: usize = 4;
 
 impl<D: Domain> Network<D> {
     /// Asks for `len` bytes at `offset`, all in `piece`.
@@ -26,15 +29,62 @@ impl<D: Domain> Network<D> {
         })
     }
 
+    /// As [`Network::read`], into memory that is lent. The answer was used before, if one is free.
+    ///
+    /// # Safety
+    /// As [`RemoteAccess::get_lent`](crate::engine::remote_access::RemoteAccess::get_lent).
+    pub(super) unsafe fn read_lent(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        piece: &Piece<RemoteKey>,
+        offset: usize,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<Option<Lent>> {
+        let (answer, completion) = self.spare_answer();
+        // SAFETY: the caller's.
+        unsafe { answer.lend(to, len) };
+        let lent = Lent(Arc::clone(&answer));
+        let post = |answer: &Arc<Answer>, completion: &Completion| {
+            let sink = Arc::<Answer>::clone(answer);
+            peer.endpoint.get_to(len, sink, remote(piece, offset), &piece.key, Some(completion))
+        };
+        Ok(self.post_asked(answer, &completion, post)?.map(|_| lent))
+    }
+
     /// An answer, and the completion that ends in it.
     pub(super) fn answer(&self) -> (Arc<Answer>, Completion) {
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.new_answer()
+    }
+
+    fn new_answer(&self) -> (Arc<Answer>, Completion) {
         let answer = Arc::new(Answer::default());
         let (shared, unanswered) = (Arc::clone(&answer), Arc::clone(&self.unanswered));
         let completion = Completion::new(1, move |outcome| {
             unanswered.fetch_sub(1, Ordering::Relaxed);
             shared.finish(outcome);
         });
+        (answer, completion)
+    }
+
+    /// As [`Network::answer`], but one that was used before, if nobody has it any more.
+    fn spare_answer(&self) -> (Arc<Answer>, Completion) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let mut spare = self.spare.borrow_mut();
+        // Two owners: this list, and the completion's callback.
+        let is_free = |(answer, completion): &&(Arc<Answer>, Completion)| {
+            Arc::strong_count(answer) == 2 && completion.is_unshared()
+        };
+        if let Some((answer, completion)) = spare.iter().find(is_free) {
+            answer.reset();
+            completion.reset(1);
+            return (Arc::clone(answer), completion.clone());
+        }
+        let (answer, completion) = self.new_answer();
+        if spare.len() < SPARE_ANSWERS {
+            spare.push((Arc::clone(&answer), completion.clone()));
+        }
         (answer, completion)
     }
 
@@ -44,7 +94,16 @@ impl<D: Domain> Network<D> {
         post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>,
     ) -> Result<Option<Arc<Answer>>> {
         let (answer, completion) = self.answer();
-        let outcome = post(&answer, &completion);
+        self.post_asked(answer, &completion, post)
+    }
+
+    fn post_asked(
+        &self,
+        answer: Arc<Answer>,
+        completion: &Completion,
+        post: impl FnOnce(&Arc<Answer>, &Completion) -> Result<Posted>,
+    ) -> Result<Option<Arc<Answer>>> {
+        let outcome = post(&answer, completion);
         if outcome != Ok(Posted::InProgress) {
             self.unanswered.fetch_sub(1, Ordering::Relaxed);
         }

@@ -11,7 +11,7 @@ use super::{COUNTED, EndpointOf, HEAD, Network, OF_CONTEXT, ROOM, UNANNOUNCED, W
 use crate::engine::dispatch::Arrival;
 use crate::engine::operation::Change;
 use crate::engine::pieces::Connection;
-use crate::engine::remote_access::{Answer, Apart, Fetched, RemoteAccess};
+use crate::engine::remote_access::{Answer, Apart, Fetched, Lent, RemoteAccess};
 use crate::memory::layout::LINE;
 use crate::transport::{
     AtomicOp, Capabilities, Confined, Domain, Endpoint, Error as NotNow, Events, Flush, Interface, Iov, NOTICES,
@@ -203,6 +203,18 @@ where
         self.with(rank, |peer| {
             peer.fence()?;
             self.reach(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
+        })
+    }
+
+    unsafe fn get_lent(&self, rank: usize, offset: usize, to: *mut u8, len: usize) -> Result<Option<(Lent, usize)>> {
+        self.with(rank, |peer| {
+            peer.fence()?;
+            self.reach(peer, offset, |piece| {
+                let len = len.min(piece.left(offset)).min(self.interface.attributes().get.max_bcopy);
+                // SAFETY: the caller's.
+                let lent = unsafe { self.read_lent(peer, piece, offset, to, len) }?;
+                Ok(lent.map(|lent| (lent, len)))
+            })
         })
     }
 

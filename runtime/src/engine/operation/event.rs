@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::claim::Claim;
 use super::super::remote_access::Answer;
 use super::super::straight::InFlight;
-use super::{Atomic, Get, Issuer};
+use super::{Atomic, Filled, Issuer, Transfer};
 use crate::error::{Error, Result};
 use crate::transport::lock::Mutex;
 
@@ -277,20 +277,9 @@ pub(crate) enum Step {
     /// A put out of a buffer that the operation owns. The buffer is given up when the step has ended.
     Buffer(InFlight),
     /// A get into this rank's own slot, or into a segment of its own.
-    Get { get: Get, bytes: Vec<u8>, to: Destination },
+    Transfer(Transfer),
     /// An atomic whose result goes to `found`.
     Atomic { atomic: Atomic, found: Arc<Found> },
-}
-
-/// Where the bytes of a get go, in bounds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Destination {
-    /// To this offset of this rank's slot. `None`: memory that stays as it is until the get has ended.
-    Heap { offset: usize, claim: Option<Claim> },
-    /// To this address of memory that stays until the get has ended.
-    Memory(usize),
-    /// To this offset of a segment of this rank, if that is open.
-    Segment { number: u32, generation: u64, offset: usize },
 }
 
 /// The result of an atomic: the former value of its word, once it is here.
@@ -343,10 +332,15 @@ impl Tracked {
     /// Whether it is a get or an atomic of which a part waits for room.
     pub(in super::super) fn is_unposted(&self) -> bool {
         match &self.step {
-            Step::Get { get, .. } => get.is_unposted(),
+            Step::Transfer(transfer) => transfer.is_unposted(),
             Step::Atomic { atomic, .. } => atomic.is_unposted(),
             _ => false,
         }
+    }
+
+    /// Whether it fills this segment of the own rank.
+    pub(in super::super) fn fills(&self, segment: Filled) -> bool {
+        matches!(&self.step, Step::Transfer(transfer) if transfer.fills(segment))
     }
 
     /// Advances as far as possible without waiting. `Some` when the step has ended.
@@ -369,13 +363,7 @@ impl Tracked {
                     return Some(failed.map_or(Ok(()), Err));
                 }
                 Step::Buffer(_) => return None,
-                Step::Get { get, bytes, to } => {
-                    let outcome = ended(get.advance(issuer, doing, bytes));
-                    return match outcome {
-                        Some(Ok(())) => Some(issuer.store(*to, doing, rank, bytes)),
-                        outcome => outcome,
-                    };
-                }
+                Step::Transfer(transfer) => return ended(transfer.advance(issuer, doing)),
                 Step::Atomic { atomic, found } => match atomic.advance(issuer, doing) {
                     Ok(None) => return None,
                     Ok(Some(word)) => {

@@ -59,11 +59,6 @@ impl Get {
         Get { claim, requests }
     }
 
-    /// Whether a part of it waits for room, or for parts before it.
-    pub(super) fn is_unposted(&self) -> bool {
-        self.requests.iter().any(|request| request.answer.is_none())
-    }
-
     /// Asks for what there is room for, writes what has come to `into`, and tells whether that is all.
     ///
     /// # Errors

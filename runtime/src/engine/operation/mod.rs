@@ -4,13 +4,15 @@
 mod atomic;
 mod event;
 mod get;
+mod transfer;
 
 use std::sync::Arc;
 
 pub(crate) use self::atomic::Atomic;
-pub(crate) use self::event::{Destination, Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(super) use self::event::{Due, Tracked, drop_all, give_up, happened};
+pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
 pub(crate) use self::get::{Get, HeapRange};
+pub(crate) use self::transfer::{Filled, Transfer};
 
 use super::claim::Claim;
 use super::remote_access::{Answer, RemoteAccess};
@@ -41,11 +43,6 @@ pub(crate) trait Issuer {
     fn keeps(&self, rank: usize) -> bool;
     /// Whether messages to `rank` go through mapped memory.
     fn has_lane(&self, rank: usize) -> bool;
-    /// Writes what a get from `rank` has brought.
-    ///
-    /// # Errors
-    /// [`crate::Error::PhaseOver`], [`crate::Error::NoSegment`] if its destination is not there any more.
-    fn store(&self, to: Destination, doing: &'static str, rank: usize, bytes: &[u8]) -> Result<()>;
 }
 
 /// Posts what gives an answer.

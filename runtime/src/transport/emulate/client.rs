@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use super::codec::{REPLY_HEADER, REQUEST_HEADER, Reply, ReplyKind, RequestHead, RequestKind};
 use crate::memory::copy::copy;
+use crate::transport::GetSink;
 use crate::transport::atomic::Atomic;
 use crate::transport::completion::Completion;
 use crate::transport::error::{Error, Result};
@@ -28,6 +30,8 @@ pub enum Sink {
     User(Pieces),
     /// A buffer, and then this callback.
     Unpack(Vec<u8>, Unpack),
+    /// This takes each part as it comes.
+    Taker(Arc<dyn GetSink>),
 }
 
 /// What an operation does.
@@ -371,6 +375,7 @@ fn take(op: &mut Op, reply: &Reply, payload: &[u8]) -> Result<()> {
             }
             match sink {
                 Sink::Unpack(buffer, _) => buffer[offset..offset + payload.len()].copy_from_slice(payload),
+                Sink::Taker(sink) => sink.take(offset, payload),
                 Sink::User(pieces) => pieces.range(offset, payload.len(), |piece, at| {
                     // SAFETY: the user's memory, ours to write until the operation completes.
                     unsafe { copy(piece.pointer, payload[at..].as_ptr(), piece.len) };

@@ -1,6 +1,7 @@
 //! An endpoint over a wire: messages, flush, fence and pending requests. Puts, gets and atomics are in `memory.rs`.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::flight::Sink;
 use super::interface::{FlushWait, Interface, Slot, UNCONNECTED};
@@ -9,7 +10,7 @@ use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Piece, Pieces};
 use crate::transport::pending::{Refused, Request};
 use crate::transport::wire::{Channel, Straight, Wire};
-use crate::transport::{AtomicOp, Completion, Confined, MESSAGE_IDS, RemoteKey, Word};
+use crate::transport::{AtomicOp, Completion, Confined, GetSink, MESSAGE_IDS, RemoteKey, Word};
 
 /// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before. Where a
 /// device works on blocks of the user's memory, the drop waits for it, and a peer that does not answer is lost then.
@@ -221,6 +222,17 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         completion: Option<&Completion>,
     ) -> Result<Posted> {
         self.do_get_bcopy(len, unpack, remote, key, completion)
+    }
+
+    fn get_to(
+        &self,
+        len: usize,
+        sink: Arc<dyn GetSink>,
+        remote: u64,
+        key: &RemoteKey,
+        completion: Option<&Completion>,
+    ) -> Result<Posted> {
+        self.do_get_to(len, sink, remote, key, completion)
     }
 
     unsafe fn get_zcopy(

@@ -1,6 +1,9 @@
 //! Operations that the wire does by itself and tells of later.
 
+use std::sync::Arc;
+
 use crate::memory::copy::copy;
+use crate::transport::GetSink;
 use crate::transport::atomic::Width;
 use crate::transport::completion::Completion;
 use crate::transport::emulate::{Event, Unpack};
@@ -15,8 +18,10 @@ pub(super) enum Sink {
     Nothing,
     /// There is none: blocks of the user's memory went as a message.
     Message,
-    /// This callback takes it.
+    /// This callback takes it, when nothing here is borrowed.
     Unpack(Unpack),
+    /// This takes it at once.
+    Taker(Arc<dyn GetSink>),
     /// A word of this width at this address.
     Word(*mut u8, Width),
 }
@@ -199,6 +204,7 @@ impl Flights {
                 // SAFETY: the user's variable of this width, valid until the operation completes.
                 unsafe { copy(*to, completed.data.as_ptr(), *width as usize) };
             }
+            (Ok(()), Sink::Taker(sink)) => sink.take(0, completed.data),
             (Ok(()), Sink::Unpack(_)) => {
                 if let Sink::Unpack(unpack) = std::mem::replace(&mut flight.sink, Sink::Nothing) {
                     events.push(Event::Unpack(unpack, completed.data.to_vec()));

@@ -249,17 +249,22 @@ impl<W: Wire> Interface<W> {
     fn run_events(&self) -> usize {
         let mut done = 0;
         loop {
-            let events = std::mem::take(&mut *self.events.borrow_mut());
+            let mut events = std::mem::take(&mut *self.events.borrow_mut());
             if events.is_empty() {
                 return done;
             }
-            for event in events {
+            for event in events.drain(..) {
                 done += 1;
                 match event {
                     Event::Complete(completion, outcome) => completion.complete(outcome),
                     Event::Unpack(unpack, bytes) => unpack(&bytes),
                     Event::Failed { endpoint, error } => self.fail(endpoint, error),
                 }
+            }
+            // The next events need no allocation.
+            let mut next = self.events.borrow_mut();
+            if next.capacity() == 0 {
+                *next = events;
             }
         }
     }
@@ -508,7 +513,7 @@ fn memory(facts: &Facts, options: &InterfaceOptions) -> Memory {
     if options.emulate { Memory::Emulated } else { facts.memory }
 }
 
-/// Who does atomics.
+/// The agent that does atomics.
 fn atomics(facts: &Facts, options: &InterfaceOptions) -> Memory {
     if facts.atomics.is_none() { Memory::Emulated } else { memory(facts, options) }
 }

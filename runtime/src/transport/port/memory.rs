@@ -1,5 +1,7 @@
 //! Puts, gets and atomics of an endpoint: by the wire where it can, else over messages.
 
+use std::sync::Arc;
+
 use super::endpoint::{Endpoint, limit};
 use super::flight::{Blocks, Sink as Landing};
 use super::interface::Slot;
@@ -11,7 +13,7 @@ use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
 use crate::transport::key::{Place, RemoteKey};
 use crate::transport::wire::{Channel, Direction, Memory, Wire};
-use crate::transport::{Completion, NOTICES};
+use crate::transport::{Completion, GetSink, NOTICES};
 
 impl<W: Wire> Endpoint<W> {
     /// Checks that the range is the key's and the key the peer's; says who reaches it.
@@ -246,6 +248,35 @@ impl<W: Wire> Endpoint<W> {
         self.check_room()?;
         let operation = Operation::Get(Sink::Unpack(vec![0; len], Box::new(unpack)));
         Ok(self.start(&slot, operation, remote, key, len, completion))
+    }
+
+    pub(super) fn do_get_to(
+        &self,
+        len: usize,
+        sink: Arc<dyn GetSink>,
+        remote: u64,
+        key: &RemoteKey,
+        completion: Option<&Completion>,
+    ) -> Result<Posted> {
+        let slot = self.ready(Can::GET_BCOPY, "packed gets")?;
+        limit("a packed get", len, self.interface.attributes.get.max_bcopy)?;
+        let way = self.way(&slot, len, remote, key)?;
+        if len == 0 {
+            return Ok(Posted::Done);
+        }
+        if way == Memory::Direct {
+            let mut bounce = vec![0; len];
+            // SAFETY: the buffer's bytes.
+            unsafe { self.interface.wire.get(slot.peer, key, remote, bounce.as_mut_ptr(), len) }?;
+            sink.take(0, &bounce);
+            return Ok(Posted::Done);
+        }
+        if way == Memory::Posted {
+            let post = |ticket| self.interface.wire.post_fetch(slot.peer, key, remote, len, ticket);
+            return self.fly(&slot, Landing::Taker(sink), completion, post);
+        }
+        self.check_room()?;
+        Ok(self.start(&slot, Operation::Get(Sink::Taker(sink)), remote, key, len, completion))
     }
 
     pub(super) unsafe fn do_get_zcopy(

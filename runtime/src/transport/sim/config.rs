@@ -38,7 +38,7 @@ pub struct Config {
     /// One frame in so many, by chance, is delayed by fifty times [`Config::latency`] and [`Config::jitter`] together, while later
     /// ones arrive, if the order allows that. 0: none.
     pub stragglers: u64,
-    /// In which order one sender's messages arrive.
+    /// The order in which one sender's messages arrive.
     pub order: Order,
     /// Credits, slots, fragments.
     pub flow: FlowLimits,
@@ -48,7 +48,7 @@ pub struct Config {
     /// [`Memory::Posted`] the NIC by itself some time later, in any order that [`Config::order`](field@Config::order) and fences
     /// leave.
     pub memory: Memory,
-    /// Who does puts and gets does atomics, too. Else they go over messages.
+    /// The agent that does puts and gets also does atomics. Otherwise they go over messages.
     pub native_atomics: bool,
     /// Zero-copy memory must be registered.
     pub needs_region: bool,

@@ -21,7 +21,7 @@ const STRAGGLE: Time = 50;
 pub struct Stalled {
     /// When.
     pub now: Time,
-    /// Who waits, some of them.
+    /// Some of the ranks that wait.
     pub waiting: Vec<usize>,
     /// The network's seed.
     pub seed: u64,

@@ -85,7 +85,7 @@ impl Queue {
             }
         }
         self.left.fetch_sub(1, Ordering::Release);
-        // Who waits for the last one to end sleeps in the port.
+        // A waiter for the last one sleeps in the port.
         port::wake(handle);
     }
 

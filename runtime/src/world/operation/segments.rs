@@ -2,45 +2,50 @@
 
 use std::sync::Arc;
 
-use super::{Fetched, Operation, apply, check_one_value};
-use crate::engine::{ADDRESS, Atomic, Change, Events, Found, Get, HeapRange, Step};
-use crate::error::Result;
+use super::{Fetched, Operation, check_one_value};
+use crate::engine::{Atomic, Events, Found, HeapRange, Step};
+use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
-use crate::world::segment_atomics::Home;
+use crate::world::segment_atomics::{ATOMIC, Begun};
 use crate::world::segments::Carried;
-use crate::world::{AtomicElement, Segment};
+use crate::world::{AtomicElement, Segment, World};
 
 impl Operation<'_> {
-    /// Copies `source` to byte `offset` of segment `number` of `rank`, as [`World::put_segment`](crate::World::put_segment). On the same node
+    /// Copies `source` to byte `offset` of segment `number` of `rank`, as [`World::put_segment`]. On the same node
     /// it is in effect on return, unless the kernel allows no cross-memory attach: then when the target has handled a message.
     ///
     /// # Errors
-    /// As [`World::put_segment`](crate::World::put_segment); as [`Operation::put`].
+    /// As [`World::put_segment`]; as [`Operation::put`].
+    #[track_caller]
     pub fn put_segment(self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        let world = self.world;
-        let engine = world.engine();
-        let mut events = self.events(engine.identity())?;
-        if world.put_segment_by(rank, number, offset, source)? == Carried::Message {
-            let mut effect = std::mem::take(&mut events.effect);
-            effect.append(&mut events.handled);
-            if !effect.is_empty() {
-                world.messages().ask_owner(rank, (number, 0), None, None, effect)?;
+        (|| -> Result<()> {
+            let world = self.world;
+            let engine = world.engine();
+            let mut events = self.events(engine.identity())?;
+            if world.put_segment_by(rank, number, offset, source)? == Carried::Message {
+                let mut effect = std::mem::take(&mut events.effect);
+                effect.append(&mut events.handled);
+                if !effect.is_empty() {
+                    world.messages().ask_owner(rank, (number, 0), None, None, effect)?;
+                }
+                engine.happened(events.source, Ok(()));
+            } else {
+                engine.track_put(rank, "put to a segment", events);
             }
-            engine.happened(events.source, Ok(()));
-        } else {
-            engine.track_put(rank, "put to a segment", events);
-        }
-        Ok(())
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Copies `len` bytes from byte `offset` of segment `number` of `rank` to byte `at` of `into`, a segment of this rank, where they are at
     /// the effect event. Over a network it does not wait for them, unless it has to look the segment up; on the same node they are
-    /// here on return, as of [`World::get_segment`](crate::World::get_segment). If `into` is closed before they are here, the operation
-    /// ends with [`Error::NoSegment`](crate::Error::NoSegment) and writes nothing.
+    /// here on return, as of [`World::get_segment`]. Closing `into` waits for them. Over a network 256 KiB and more
+    /// are not copied, and fewer bytes once, from memory of the network's.
     ///
     /// # Errors
-    /// As [`World::get_segment`](crate::World::get_segment); [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
+    /// As [`World::get_segment`]; [`Error::OutOfBounds`](crate::Error::OutOfBounds) and [`Error::NoSegment`](crate::Error::NoSegment) of `into`, the latter if it is
     /// of another world; as [`Operation::put`].
+    #[track_caller]
     pub fn get_segment(
         self,
         rank: usize,
@@ -50,34 +55,36 @@ impl Operation<'_> {
         at: usize,
         len: usize,
     ) -> Result<()> {
-        const NAME: &str = "get from a segment";
-        let world = self.world;
-        let engine = world.engine();
-        let to = into.destination(NAME, engine, at, len)?;
-        let Events { source, effect, handled } = self.events(engine.identity())?;
-        let all = source.into_iter().chain(effect).chain(handled).collect();
-        if engine.routes.is_mapped(rank) {
-            let mut bytes = vec![0; len];
-            world.get_segment(rank, number, offset, &mut bytes)?;
-            into.write(at, &bytes)?;
-            engine.happened(all, Ok(()));
-            return Ok(());
-        }
-        let address = world.find_segment(NAME, rank, number, offset, len)?;
-        // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-        let range = HeapRange { rank, offset: ADDRESS + address, len };
-        let get = Get::new(engine.networks.largest_get(), None, [range]);
-        engine.track(rank, NAME, Step::Get { get, bytes: vec![0; len], to }, all);
-        engine.begin_tracked();
-        Ok(())
+        (|| -> Result<()> {
+            const NAME: &str = "get from a segment";
+            let world = self.world;
+            let engine = world.engine();
+            let (to, filled) = into.destination(NAME, engine, at, len)?;
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            let all = source.into_iter().chain(effect).chain(handled).collect();
+            if engine.routes.is_mapped(rank) {
+                // SAFETY: bytes of an open segment of this rank.
+                unsafe { world.get_mapped::<true>(rank, number, offset, to, len) }?;
+                engine.happened(all, Ok(()));
+                return Ok(());
+            }
+            let located = world.locate_segment(NAME, rank, number, offset, len)?;
+            // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
+            let range = HeapRange { rank, offset: located.remote, len };
+            // SAFETY: in bounds of an open segment, whose close waits for this.
+            unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment `number` of `rank`, as
-    /// [`World::fetch_segment`](crate::World::fetch_segment). At the effect event the result has the former value.
+    /// [`World::fetch_segment`]. At the effect event the result has the former value.
     ///
     /// # Errors
-    /// As [`World::fetch_segment`](crate::World::fetch_segment), and inside a handler [`Error::InsideHandler`](crate::Error::InsideHandler) only for a segment that this rank
+    /// As [`World::fetch_segment`], and inside a handler [`Error::InsideHandler`](crate::Error::InsideHandler) only for a segment that this rank
     /// has not used before; as [`Operation::put`].
+    #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         self,
         op: AtomicOp,
@@ -86,14 +93,18 @@ impl Operation<'_> {
         offset: usize,
         value: T,
     ) -> Result<Fetched<T>> {
-        check_one_value(op)?;
-        self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed_here()
     }
 
     /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`. As [`Operation::fetch_segment`].
     ///
     /// # Errors
     /// As [`Operation::fetch_segment`].
+    #[track_caller]
     pub fn compare_swap_segment<T: AtomicElement>(
         self,
         rank: usize,
@@ -102,39 +113,34 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected])
+        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
     }
 
     fn change_segment<T: AtomicElement>(
         self,
         op: AtomicOp,
-        (rank, number, offset): (usize, u32, usize),
-        [value, compare]: [T; 2],
+        at: (usize, u32, usize),
+        values: [T; 2],
     ) -> Result<Fetched<T>> {
-        const NAME: &str = "an atomic on a segment";
-        let world = self.world;
+        let (world, (rank, number, offset)) = (self.world, at);
         let engine = world.engine();
-        let home = world.home_of_word(NAME, (rank, number), offset, size_of::<T>())?;
         let Events { mut source, mut effect, mut handled } = self.events(engine.identity())?;
         effect.append(&mut handled);
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        match home {
-            Home::Here(at) => {
-                // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a
-                // message.
-                found.set(unsafe { apply(op, at.cast::<T>(), value, compare) }.widen());
+        match world.begin_change(World::locate_segment_by, op, at, values)? {
+            Begun::Done(before) => {
+                found.set(before.widen());
                 source.append(&mut effect);
                 engine.happened(source, Ok(()));
             }
-            Home::Network(offset) => {
-                let atomic = Atomic::unclaimed(rank, offset, change);
-                engine.track(rank, NAME, Step::Atomic { atomic, found }, effect);
+            Begun::Network(remote, change) => {
+                let atomic = Atomic::unclaimed(rank, remote, change);
+                engine.track(rank, ATOMIC, Step::Atomic { atomic, found }, effect);
                 engine.happened(source, Ok(()));
                 engine.begin_tracked();
             }
-            Home::Owner => {
+            Begun::Owner(change) => {
                 world.messages().ask_owner(rank, (number, offset), Some(change), Some(found), effect)?;
                 engine.happened(source, Ok(()));
             }

@@ -264,7 +264,7 @@ fn who_was_refused_does_not_sleep_when_there_is_room() {
         std::thread::sleep(Duration::from_millis(300));
         if polls {
             assert_eq!(near.wire.receive(&mut |_| {}), 0);
-            // Who sleeps until a message comes is not told, and does not take it away.
+            // A sleeper that waits for messages only is not woken by it, and does not take it away.
             assert!(near.wire.arm(Events::RECEIVE).is_ok(), "no message has come");
         }
         assert_eq!(near.wire.arm(ALL), Err(Error::Busy), "it would sleep, and there is room");

@@ -1,0 +1,201 @@
+//! The symmetric heap and the static data by the numbers of their segments.
+
+use bytemuck::Pod;
+
+use super::operation::check_one_value;
+use super::segments::{Located, LookUp};
+use super::{AtomicElement, Symmetric, World};
+use crate::engine::{ADDRESS, Engine, HEAP, STATICS};
+use crate::error::{CalledAt, Error, Result, check_range};
+use crate::memory::copy;
+use crate::transport::AtomicOp;
+
+/// The two reserved segments of every rank: 0, the symmetric heap, and 1, the symmetric static data
+/// ([`Builder::static_data`](crate::Builder::static_data)). Made by [`World::reserved_segments`], whose caller guarantees that its accesses are
+/// valid. The calls of [`World`] that take the number of a segment refuse these two.
+///
+/// [`Symmetric::segment_offset`] and [`World::static_offset`] give offsets in them, which are the same at all ranks. The network reaches both
+/// at all times, so puts and gets need no progress at the target.
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// use bellwether::AtomicOp;
+/// bellwether::threads(2, |world| {
+///     let numbers = world.alloc::<u64>(4)?;
+///     // SAFETY: all accesses below are to `numbers`, of which any bits are valid.
+///     let reserved = unsafe { world.reserved_segments() };
+///     let other = 1 - world.rank();
+///     reserved.put(other, 0, numbers.segment_offset(2), &7u64.to_ne_bytes())?;
+///     let before: u64 = reserved.fetch(AtomicOp::Add, other, 0, numbers.segment_offset(2), 1)?;
+///     assert_eq!(before, 7);
+///     world.barrier()?;
+///     assert_eq!(numbers.load(2), 8);
+///     world.barrier()
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReservedSegments<'w> {
+    world: &'w World,
+}
+
+impl ReservedSegments<'_> {
+    /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`World::put_segment`]; on the same node a store.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`]; [`Error::NoSegment`] for another number, and for 1 if static data is not symmetric; [`Error::OutOfBounds`];
+    /// [`Error::PeerLost`]; inside a handler [`Error::InsideHandler`] for segment 1 of a rank where this rank has used no segment before, and
+    /// [`Error::WouldBlock`].
+    #[track_caller]
+    pub fn put(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        const NAME: &str = "put to a reserved segment";
+        let (world, engine) = (self.world, self.world.engine());
+        engine.at(|| {
+            engine.poll()?;
+            let located = world.locate_reserved(NAME, (rank, number), offset, source.len(), Engine::find_segment)?;
+            if !engine.routes.is_mapped(rank) {
+                return world.put_registered(NAME, rank, located.remote, source);
+            }
+            let to = world.reserved_here(NAME, (rank, number), located, source.len())?;
+            // SAFETY: inside the segment. What lies there may be written, as the maker of this value guarantees.
+            unsafe { copy::put(to, source.as_ptr(), source.len()) };
+            engine.stored(rank);
+            Ok(())
+        })
+    }
+
+    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.
+    ///
+    /// # Errors
+    /// As [`ReservedSegments::put`]; [`Error::InsideHandler`].
+    #[track_caller]
+    pub fn get(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        const NAME: &str = "get from a reserved segment";
+        let (world, engine) = (self.world, self.world.engine());
+        engine.at(|| {
+            engine.check_outside_handler(NAME)?;
+            engine.poll()?;
+            let located = world.locate_reserved(NAME, (rank, number), offset, into.len(), Engine::find_segment)?;
+            if !engine.routes.is_mapped(rank) {
+                return world.get_registered(NAME, rank, located.remote, into);
+            }
+            let from = world.reserved_here(NAME, (rank, number), located, into.len())?;
+            // SAFETY: inside the segment. What lies there may be read, as the maker of this value guarantees.
+            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+            Ok(())
+        })
+    }
+
+    /// Does an atomic on an aligned word of segment 0 or 1 of `rank`, as [`World::fetch_segment`]. On the heap it is atomic to those of
+    /// [`Symmetric`].
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    #[track_caller]
+    pub fn fetch<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        value: T,
+    ) -> Result<T> {
+        self.world.engine().at(|| {
+            check_one_value(op)?;
+            self.world.change_segment(World::locate_reserved, op, (rank, number, offset), [value, T::zeroed()])
+        })
+    }
+
+    /// Stores `new` in an aligned word of segment 0 or 1 of `rank` if that is `expected`, and returns what it held before. As
+    /// [`ReservedSegments::fetch`].
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    #[track_caller]
+    pub fn compare_swap<T: AtomicElement>(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        let (at, values) = ((rank, number, offset), [new, expected]);
+        let change = || self.world.change_segment(World::locate_reserved, AtomicOp::CompareSwap, at, values);
+        self.world.engine().at(change)
+    }
+}
+
+impl World {
+    /// The symmetric heap and the static data of all ranks, by the numbers of their segments. Not collective; peers do nothing.
+    ///
+    /// # Safety
+    /// The caller guarantees for each access by the value returned that all its bytes belong to one block of the heap that the target has
+    /// allocated, or to one variable; that nobody holds a reference to what is written there, nor a unique one to what is read; and that
+    /// what it writes is a valid value there. Memory that the library has allocated for itself, in bells for example, is not accessed.
+    pub unsafe fn reserved_segments(&self) -> ReservedSegments<'_> {
+        ReservedSegments { world: self }
+    }
+
+    /// Where bytes of a reserved segment are. As [`World::locate_segment_by`]; only [`ReservedSegments`] may call it.
+    fn locate_reserved(
+        &self,
+        operation: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        len: usize,
+        find: LookUp,
+    ) -> Result<Located> {
+        let engine = self.engine();
+        engine.check_own(operation)?;
+        engine.check_rank(rank, operation)?;
+        let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
+        match number {
+            HEAP => {
+                let heap = engine.mapped_segments.heap(rank);
+                check_range(operation, rank, offset, len, heap.len)?;
+                Ok(Located { address: heap.start + offset, remote: engine.layout.heap + offset })
+            }
+            STATICS => {
+                let found = find(engine, operation, rank, number)?.ok_or(none)?;
+                check_range(operation, rank, offset, len, found.len)?;
+                Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
+            }
+            _ => Err(none),
+        }
+    }
+
+    /// Where located bytes of `rank`, which is mapped, are in this process.
+    fn reserved_here(
+        &self,
+        operation: &'static str,
+        (rank, number): (usize, u32),
+        located: Located,
+        len: usize,
+    ) -> Result<*mut u8> {
+        let none = || Error::NoSegment { operation, rank, number, place: CalledAt::default() };
+        self.mapped_here(rank, located.address, len).ok_or_else(none)
+    }
+
+    /// The offset of `variable`, which is static, in segment 1. `None` if static data is not symmetric here, or it lies elsewhere: on the
+    /// stack, on the program's own heap, in a library, or in data that is read-only.
+    pub fn static_offset<T>(&self, variable: *const T) -> Option<usize> {
+        let (found, _) = self.engine.own_segment(STATICS)?;
+        let offset = variable.addr().checked_sub(found.start)?;
+        (offset <= found.len && size_of::<T>() <= found.len - offset).then_some(offset)
+    }
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// The offset of element `index` in segment 0, the symmetric heap; the same at all ranks. See
+    /// [`World::reserved_segments`].
+    ///
+    /// # Panics
+    /// If the index is beyond the length.
+    #[track_caller]
+    pub fn segment_offset(&self, index: usize) -> usize {
+        assert!(index <= self.len(), "element {index} of {}", self.len());
+        self.offset() - self.engine().layout.heap + index * size_of::<T>()
+    }
+}

@@ -1,0 +1,210 @@
+//! Long and short transfers from and to memory of the caller's, by the world and by contexts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bellwether_runtime::transport::Memory;
+use bellwether_runtime::transport::sim::{Config, check};
+use bellwether_runtime::{Completion, Counter, Result, Simulated, Transport, World};
+
+use super::{everywhere, threads};
+
+/// Bytes that are registered for the time of a transfer, and some; 8 of them are a word.
+const LONG: usize = (300 << 10) / 8;
+
+fn numbers(of: usize, len: usize) -> Vec<u64> {
+    (0..len as u64).map(|i| (of as u64 + 1) << 32 | i).collect()
+}
+
+/// Every way to move `len` words between two ranks.
+fn transfers(world: &World, len: usize) -> Result<()> {
+    let (me, n) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+    let (array, back) = (world.alloc::<u64>(len + 3)?, world.alloc::<u64>(len + 3)?);
+    let (own, into) = (world.segment_all(8 * len)?, world.segment(8 * len + 5)?);
+    let (context, done) = (world.context()?, Counter::new());
+    let lent = (array.for_threads(), back.for_threads());
+    let mine = numbers(me, len);
+    let bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let check = |values: &[u64], way: &str| {
+        let right = values.iter().zip(numbers(before, len)).filter(|(a, b)| **a == *b).count();
+        assert_eq!(right, len, "{way}: words that are right, of {len}");
+    };
+    let mut came = vec![0; len];
+    for way in ["put_slice", "operation", "context", "operation of a context"] {
+        let mut values = mine.clone();
+        match way {
+            "put_slice" => array.put_slice(next, 3, &values)?,
+            "operation" => world.operation().source(&done).put(&array, next, 3, &values)?,
+            "context" => context.put_slice(&lent.0, next, 3, &values)?,
+            _ => context.operation().source(&done).put(&lent.0, next, 3, &values)?,
+        }
+        values.fill(u64::MAX);
+        context.flush_all()?;
+        world.fence();
+        world.barrier()?;
+        array.read(3, &mut came);
+        check(&came, way);
+        world.barrier()?;
+        array.write(3, &vec![0; len]);
+        world.barrier()?;
+    }
+    array.write(3, &mine);
+    own.write(0, &bytes)?;
+    world.barrier()?;
+    let them = numbers(next, len);
+    for way in ["get_slice", "context", "get_into", "get_into of a context", "get_segment", "segment by event"] {
+        came.fill(0);
+        back.write(3, &came);
+        let mut words = vec![0; 8 * len];
+        match way {
+            "get_slice" => array.get_slice(next, 3, &mut came)?,
+            "context" => context.get_slice(&lent.0, next, 3, &mut came)?,
+            "get_into" => {
+                let got = Completion::new();
+                world.operation().effect(&got).get_into(&array, next, 3, &back, 3..len + 3)?;
+                world.wait_completion(&got)?;
+                back.read(3, &mut came);
+            }
+            "get_into of a context" => {
+                let got = Completion::new();
+                context.operation().effect(&got).get_into(&lent.0, next, 3, &lent.1, 3..len + 3)?;
+                context.wait_completion(&got)?;
+                back.read(3, &mut came);
+            }
+            "get_segment" => world.get_segment(next, own.number(), 0, &mut words)?,
+            _ => {
+                let got = Completion::new();
+                world.operation().effect(&got).get_segment(next, own.number(), 0, &into, 5, 8 * len)?;
+                world.wait_completion(&got)?;
+                into.read(5, &mut words)?;
+            }
+        }
+        if way.contains("segment") {
+            came = words.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight"))).collect();
+        }
+        assert!(came == them, "{way}: {} of {len} words", came.iter().zip(&them).filter(|(a, b)| a == b).count());
+    }
+    // Within the memory of one rank the two ranges may overlap.
+    back.write(0, &numbers(9, len + 3));
+    let moved = Completion::new();
+    world.operation().effect(&moved).get_into(&back, me, 0, &back, 3..len + 3)?;
+    world.wait_completion(&moved)?;
+    back.read(3, &mut came);
+    assert!(came == numbers(9, len));
+    back.write(0, &numbers(9, len + 3));
+    context.operation().effect(&moved).get_into(&lent.1, me, 0, &lent.1, 3..len + 3)?;
+    context.wait_completion(&moved)?;
+    back.read(3, &mut came);
+    assert!(came == numbers(9, len));
+    world.barrier()?;
+    own.close()?;
+    into.close()
+}
+
+#[test]
+fn short_memory_arrives_in_each_way() {
+    everywhere("short transfers", || (), |world, ()| [1, 700].into_iter().try_for_each(|len| transfers(world, len)));
+}
+
+#[test]
+fn long_memory_arrives_in_each_way() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let results = threads(2, transport).run(|world| transfers(world, LONG)).expect("ranks start");
+        results.into_iter().for_each(|result| result.expect("is well"));
+    }
+    check("long transfers", 2, |seed| {
+        for memory in [Memory::Emulated, Memory::Posted, Memory::Direct] {
+            let config = Config { memory, ..Config::new(2, seed).wild() };
+            for result in Simulated::new(config).run(|world| transfers(world, LONG)).expect("the job runs") {
+                result.unwrap_or_else(|error| panic!("{memory:?}, seed {seed}: {error}"));
+            }
+        }
+    });
+}
+
+/// Handlers panic while rank 0 waits for gets: the memory of such a get is its caller's again, and what comes late goes nowhere.
+fn give_up(world: &World, len: usize, by_context: bool, given_up: &AtomicU64) -> Result<()> {
+    const PANICS: u64 = 6;
+    let array = world.alloc::<u64>(2 * len)?;
+    let (context, lent) = (world.context()?, array.for_threads());
+    array.write(0, &numbers(world.rank(), 2 * len));
+    world.set_state(Counter::new());
+    world.barrier()?;
+    if world.rank() == 1 {
+        for i in 0..PANICS {
+            world.operation().invoke(0, (), |context, ()| {
+                context.state::<Counter>().expect("was set").add(1);
+                resume_unwind(Box::new("a handler"))
+            })?;
+            for _ in 0..10 * i {
+                world.poll()?;
+                world.sleep(Duration::from_micros(1));
+            }
+        }
+        return world.barrier();
+    }
+    let (panics, right) = (world.state::<Counter>().expect("was set"), numbers(1, 2 * len));
+    let get = |into: &mut [u64], at: usize| {
+        catch_unwind(AssertUnwindSafe(|| match by_context {
+            true => context.get_slice(&lent, 1, at, into),
+            false => array.get_slice(1, at, into),
+        }))
+    };
+    let (mut late, mut came) = (vec![0; len], vec![0; len]);
+    while panics.value() < PANICS {
+        late.fill(0);
+        if let Ok(outcome) = get(&mut late, 0) {
+            outcome?;
+            assert!(late == right[..len]);
+            continue;
+        }
+        given_up.fetch_add(1, Ordering::Relaxed);
+        late.fill(u64::MAX);
+        // The answer may be on the way: it is not taken for that of the next get.
+        loop {
+            came.fill(0);
+            if let Ok(outcome) = get(&mut came, len) {
+                outcome?;
+                break;
+            }
+        }
+        assert!(came == right[len..], "{len} words");
+        for _ in 0..50 {
+            let _ = catch_unwind(AssertUnwindSafe(|| world.poll()));
+            world.sleep(Duration::from_micros(1));
+        }
+        assert!(
+            late.iter().all(|word| *word == u64::MAX),
+            "{len} words: the network has written to memory that it gave back"
+        );
+    }
+    world.barrier()
+}
+
+#[test]
+fn a_get_that_is_given_up_leaves_its_memory_alone() {
+    for (len, by_context) in [(700, false), (700, true), (LONG, false), (LONG, true)] {
+        let given_up = AtomicU64::new(0);
+        check("gets that are given up", 2, |seed| {
+            for memory in [Memory::Emulated, Memory::Posted, Memory::Direct] {
+                let config = Config { memory, ..Config::new(2, seed).wild() };
+                let results = Simulated::new(config).run(|world| give_up(world, len, by_context, &given_up));
+                for result in results.expect("the job runs") {
+                    result.unwrap_or_else(|error| panic!("{memory:?}, seed {seed}, {len} words: {error}"));
+                }
+            }
+        });
+        assert!(given_up.into_inner() > 0, "{len} words, by a context: {by_context}: no get was given up");
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn long_and_short_memory_arrives_over_rdma() {
+    for len in [1, 700, LONG] {
+        let results = threads(2, Transport::Verbs).run(|world| transfers(world, len)).expect("ranks start");
+        results.into_iter().for_each(|result| result.expect("is well"));
+    }
+}
