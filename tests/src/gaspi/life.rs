@@ -60,10 +60,7 @@ pub(super) fn g19(task: &Task) {
         if here.me == 0 {
             assert_eq!(ok("atomic", here.p.atomic_fetch_add(S, 800, 0, 0, Block)), here.n as u64, "each added once");
         }
-        ok(
-            "read",
-            here.p.read(part(0, 4096, if task.virtual_time { 1 << 14 } else { 1 << 20 }), here.next(), 0, Block),
-        );
+        ok("read", here.p.read(part(0, 4096, task.times(1 << 14, 1 << 20)), here.next(), 0, Block));
         test_loop("wait", |timeout| here.p.wait(0, timeout));
         ok("notify", here.p.notify(note(5, 6), here.next(), 0, Block));
         assert_eq!(test_loop("waitsome", |timeout| here.p.notify_waitsome(S, 0, 10, timeout)).0, Some(5));

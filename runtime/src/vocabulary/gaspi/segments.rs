@@ -97,6 +97,27 @@ impl Process {
         self.make_together(segment, size, memory, group, timeout)
     }
 
+    /// A number that no member of a group has a segment of: the lowest one. Collective over the members; resumable.
+    ///
+    /// # Errors
+    /// As [`Process::barrier`]; [`codes::MANY_SEG`] at all members if there is none.
+    pub(super) fn agree_on_segment(&self, group: GroupId, timeout: Timeout) -> Result<SegmentId> {
+        // A bit for each number.
+        let mut used = [0u8; 1 << SegmentId::BITS >> 3];
+        for id in self.segment_list()? {
+            used[usize::from(id / 8)] |= 1 << (id % 8);
+        }
+        let combine = |mine: &mut [u8], theirs: &[u8]| {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
+            Ok(())
+        };
+        let used = self.collective(group, Kind::Segment, "segment_create", &used, timeout, combine)?;
+        let is_free = |id: &SegmentId| used.get(usize::from(id / 8)).is_some_and(|bits| bits & (1 << (id % 8)) == 0);
+        // No bits: an earlier creation was dropped between its parts.
+        let none = if used.is_empty() { codes::ERROR } else { codes::MANY_SEG };
+        (0..SegmentId::MAX).find(is_free).ok_or(Code(none))
+    }
+
     fn make_together(
         &self,
         segment: SegmentId,
