@@ -132,6 +132,7 @@ impl Suite {
 }
 
 /// Makes a test under the launcher, on so many ranks, and one under mpirun, of each program of a [`Suite`].
+#[allow(unused_macros, reason = "each test file uses some of it")]
 macro_rules! program_tests {
     ($suite:ident on $counts:expr; $($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
         #[test]

@@ -259,7 +259,7 @@ pub(super) fn g21_threads(task: &Task) {
     if task.virtual_time {
         return;
     }
-    for _ in 0..20 {
+    for _ in 0..task.times(3, 20) {
         let outcomes = std::thread::scope(|scope| {
             let threads = [(); 2].map(|()| scope.spawn(|| p.proc_init(Block)));
             threads.map(|thread| thread.join().expect("no panic"))
