@@ -72,5 +72,6 @@ fn arrange(sides: [usize; 3], ranks: usize) -> Option<[usize; 3]> {
     let between = |way: &[usize; 3]| -> usize {
         (0..3).map(|axis| (way[axis] - 1) * sides.iter().product::<usize>() / sides[axis]).sum()
     };
-    ways.filter(fits).min_by_key(between)
+    // Of equal ones that whose faces have the longest rows.
+    ways.filter(fits).min_by_key(|way| (between(way), way[2], way[1]))
 }

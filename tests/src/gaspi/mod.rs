@@ -27,7 +27,7 @@ pub struct Task {
     pub process: Process,
     /// Time passes only while all processes wait, and calls are for one thread.
     pub virtual_time: bool,
-    /// The machine is emulated, and takes twenty times as long for everything.
+    /// The machine is emulated, or a sanitizer watches, and all takes twenty times as long.
     pub emulated: bool,
 }
 

@@ -217,6 +217,8 @@ impl Place {
         let Place { inside, _interrupts } = self;
         drop(_interrupts);
         (inside.wake)();
+        // From here on that thread sees that all is over, and leaves the world alone: its work happens before what follows.
+        drop(lock(&inside.lock));
         // The thread of the interrupts may be about to give up its handle.
         let mut inside = inside;
         loop {

@@ -10,7 +10,7 @@
 //! # Time limits
 //!
 //! Every call that waits for other processes has a [`Timeout`]. A call that may be repeated, such as [`Queue::wait`], fails with
-//! [`codes::TIMEOUT`](super::codes::TIMEOUT) and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posting on
+//! [`codes::TIMEOUT`] and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posting on
 //! a queue has no limit: on mapped memory it waits for nobody, and over a network until there is room for one request more.
 
 mod group;
