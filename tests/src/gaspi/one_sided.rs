@@ -139,12 +139,12 @@ pub(super) fn g51(task: &Task) {
 
 pub(super) fn g53(task: &Task) {
     task.works(|here| {
-        ok("read", here.p.read(part(0, 0, 1 << 20), here.next(), 5, Block));
-        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("read", here.p.read(part(0, 2 << 20, 1 << 20), here.next(), 5, Block));
+        ok("write", here.p.write(part(0, 3 << 20, 8), here.next(), 5, Block));
         ok("purge", here.p.queue_purge(5, Block));
         assert_eq!(here.p.queue_size(5), Ok(0));
         ok("wait", here.p.wait(5, Test));
-        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("write", here.p.write(part(0, 3 << 20, 8), here.next(), 5, Block));
         ok("wait", here.p.wait(5, Block));
     });
 }
