@@ -124,7 +124,12 @@ rows! { $
     owned_g02_queues_are_given_back_when_they_are_complete: owned::g02;
     owned_g15_a_library_waits_for_its_queue_alone: owned::g15;
     owned_g19_calls_are_resumed_and_take_effect_once: owned::g19;
+    owned_g19_a_dropped_start_goes_on: owned::g19_start;
+    owned_g19_a_dropped_segment_goes_on: owned::g19_segment;
+    owned_g19_a_dropped_group_goes_on: owned::g19_group;
     owned_g23_a_drop_ends_the_working_phase: owned::g23;
+    owned_g23_values_of_an_ended_phase_touch_nothing: owned::g23_ended;
+    owned_g40_a_segment_is_at_all_members_or_at_none: owned::g40;
     owned_g42_segments_are_made_together_and_given_back: owned::g42;
     owned_g57_lists_and_reads_notify: owned::g57;
     owned_g61_notifications_have_one_owner: owned::g61;

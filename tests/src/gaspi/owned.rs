@@ -169,6 +169,140 @@ pub(super) fn g23(task: &Task) {
     }
 }
 
+/// Makes a call anew each time that its time is over; how many times it was.
+fn dropped<'a, R>(what: &str, mut call: impl FnMut() -> Resumable<'a, R>) -> (R, usize) {
+    watchdog::at(format!("{what}, dropped in a loop"));
+    let mut times = 0;
+    loop {
+        match ok(what, call().within(Test)) {
+            Outcome::Done(done) => return (done, times),
+            Outcome::Later(rest) => drop(rest),
+        }
+        times += 1;
+    }
+}
+
+pub(super) fn g19_start(task: &Task) {
+    let p = &task.process;
+    for _ in 0..2 {
+        let other = Config { queue_num: 1, ..Config::default() };
+        let first = match ok("begin", Gaspi::begin(p, Config::default()).within(Test)) {
+            Outcome::Done(gaspi) => gaspi,
+            Outcome::Later(rest) => {
+                drop(rest);
+                fails(codes::INITED, Gaspi::begin(p, other).within(Test));
+                dropped("begin", || Gaspi::begin(p, Config::default())).0
+            }
+        };
+        assert_eq!(p.queue_num(), Ok(Config::default().queue_num));
+        ok("finish", first.finish().block());
+    }
+}
+
+pub(super) fn g19_segment(task: &Task) {
+    works(task, |gaspi, p, first| {
+        let queue = ok("queue", gaspi.queue(Block));
+        let mut begun = ok("notification", first.notification(0));
+        if gaspi.rank() != 0 {
+            assert_eq!(begun.wait(Block), Ok(1));
+        } else if gaspi.size() > 1 {
+            // Nobody else has begun, and the number that was free then is not later.
+            assert!(matches!(gaspi.segment(4096).within(Test), Ok(Outcome::Later(_))));
+            fails(codes::ACTIVE_COLL, gaspi.segment(8192).within(Test));
+            ok("segment_alloc", p.segment_alloc(1, 64));
+            for rank in 1..gaspi.size() {
+                ok("notify", queue.notify(rank, begun.signal(), 1));
+            }
+        }
+        let (second, _) = dropped("segment", || gaspi.segment(4096));
+        let own = usize::from(gaspi.rank() == 0 && gaspi.size() > 1);
+        assert_eq!(p.segment_list().map(|list| list.len()), Ok(2 + own), "each is made once");
+        let mut came = ok("notification", second.notification(3));
+        ok("write_notify", queue.write_notify(first.here(0..8), second.there(next(gaspi), 8), came.signal(), 9));
+        assert_eq!(came.wait(Block), Ok(9));
+        ok("wait", queue.wait(Block));
+        let (third, _) = dropped("segment", || gaspi.segment(64));
+        assert_eq!(third.size(), 64);
+        ok("barrier", gaspi.all().barrier(Block));
+    });
+}
+
+pub(super) fn g19_group(task: &Task) {
+    works(task, |gaspi, p, _| {
+        let everyone: Vec<u16> = (0..gaspi.size()).collect();
+        let backwards: Vec<u16> = everyone.iter().rev().copied().collect();
+        let commit = |ranks: &[u16]| dropped("group", || ok("group", gaspi.group(ranks))).0;
+        let first = commit(if gaspi.rank() == 0 { &backwards } else { &everyone });
+        assert_eq!(p.group_num(), Ok(2), "it is made once");
+        let second = commit(&everyone);
+        ok("barrier", second.barrier(Block));
+        ok("barrier", first.barrier(Block));
+        drop((first, second));
+        assert_eq!(p.group_num(), Ok(1));
+    });
+}
+
+pub(super) fn g23_ended(task: &Task) {
+    let p = &task.process;
+    let old = ok("begin", Gaspi::begin(p, Config::default()).block());
+    let old_segment = segment(&old);
+    let (old_queue, mut old_note) = (ok("queue", old.queue(Block)), ok("notification", old_segment.notification(5)));
+    let everyone: Vec<u16> = (0..old.size()).collect();
+    let old_group = ok("commit", ok("group", old.group(&everyone)).block());
+    ok("barrier", old.all().barrier(Block));
+    ok("proc_term", p.proc_term(Block));
+    // They have the same numbers.
+    works(task, |gaspi, p, segment| {
+        let queue = ok("queue", gaspi.queue(Block));
+        let group = ok("commit", ok("group", gaspi.group(&everyone)).block());
+        let note = ok("notification", segment.notification(5));
+        let (to, here) = (next(gaspi), segment.here(0..8));
+        fails(codes::NOINIT, old_queue.wait(Test));
+        fails(codes::NOINIT, old_queue.write(old_segment.here(0..8), old_segment.there(to, 0)));
+        fails(codes::NOINIT, old_note.wait(Test));
+        fails(codes::NOINIT, old_segment.write(0, &[1]));
+        fails(codes::NOINIT, old_segment.fetch_add(0, 0, 1).block());
+        fails(codes::NOINIT, old_group.barrier(Test));
+        fails(codes::NOINIT, old.segment(64).block());
+        fails(codes::INV_SEG, queue.write(old_segment.here(0..8), segment.there(to, 0)));
+        fails(codes::INV_SEG, queue.write(here, old_segment.there(to, 0)));
+        fails(codes::INV_SEG, queue.notify(to, old_note.signal(), 1));
+        fails(codes::INV_SEG, gaspi.receive(old_segment.here(0..8), Test));
+        let groups = p.group_num();
+        drop((old_note, old_queue, old_group));
+        drop(old_segment);
+        drop(old);
+        assert_eq!(p.initialized(), Ok(true));
+        assert_eq!((p.queue_num(), p.group_num()), (Ok(Config::default().queue_num), groups));
+        assert_eq!(p.segment_list().map(|list| list.len()), Ok(1));
+        ok("write_notify", queue.write_notify(here, segment.there(to, 64), note.signal(), 3));
+        ok("barrier", group.barrier(Block));
+    });
+}
+
+pub(super) fn g40(task: &Task) {
+    let p = &task.process;
+    let config = Config { segment_max: 2, ..Config::default() };
+    let gaspi = ok("begin", Gaspi::begin(p, config).block());
+    let last = gaspi.rank() + 1 == gaspi.size();
+    if last {
+        [50, 51].into_iter().for_each(|id| ok("segment_alloc", p.segment_alloc(id, 64)));
+    }
+    watchdog::at("a segment that one has no room for");
+    // One of them has no room, and all are told.
+    fails(codes::MANY_SEG, gaspi.segment(64).block());
+    fails(codes::INV_SEGSIZE, gaspi.segment(0).block());
+    assert_eq!(p.segment_list(), Ok(if last { vec![50, 51] } else { vec![] }), "nobody has a part");
+    if last {
+        [50, 51].into_iter().for_each(|id| ok("segment_delete", p.segment_delete(id)));
+    }
+    let made = ok("segment", gaspi.segment(64).block());
+    assert_eq!(p.segment_list().map(|list| list.len()), Ok(1));
+    ok("barrier", gaspi.all().barrier(Block));
+    drop(made);
+    ok("finish", gaspi.finish().block());
+}
+
 pub(super) fn g42(task: &Task) {
     works(task, |gaspi, p, first| {
         // Not all have the same numbers in use, and they agree on one.

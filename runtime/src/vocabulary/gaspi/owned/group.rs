@@ -1,12 +1,27 @@
 //! A group that has one owner.
 
+use std::sync::PoisonError;
+
+use super::super::codes;
 use super::super::process::Process;
-use super::super::types::{Datatype, GROUP_ALL, GroupId, Operation, Rank, Result, Timeout};
+use super::super::types::{Code, Datatype, GROUP_ALL, GroupId, Operation, Rank, Result, Timeout};
 use super::{Gaspi, Resumable, Segment, log, segment};
 
 /// Processes that call collectives together: [`Gaspi::all`], [`Gaspi::group`].
 ///
 /// A drop gives the group of this process back; it is local. It cannot complete a collective that was begun: see [`Resumable`].
+///
+/// # Examples
+/// A group is not given back while a segment of it is being made:
+/// ```compile_fail,E0505
+/// # mod bellwether { pub use bellwether_runtime::*; pub use bellwether_runtime::vocabulary::gaspi; }
+/// # use bellwether::gaspi::{Code, Group};
+/// fn make(group: Group<'_>) -> Result<(), Code> {
+///     let segment = group.segment(64);
+///     drop(group);
+///     segment.block().map(drop)
+/// }
+/// ```
 pub struct Group<'g> {
     gaspi: &'g Gaspi<'g>,
     id: GroupId,
@@ -57,12 +72,10 @@ impl<'g> Group<'g> {
         Group { gaspi, id }
     }
 
-    pub(super) fn id(&self) -> GroupId {
-        self.id
-    }
-
-    fn process(&self) -> &'g Process {
-        self.gaspi.process
+    /// # Errors
+    /// As [`Phase::process`](super::Phase::process).
+    fn process(&self) -> Result<&'g Process> {
+        self.gaspi.phase.process()
     }
 
     /// Its ranks, in ascending order.
@@ -70,7 +83,7 @@ impl<'g> Group<'g> {
     /// # Errors
     /// As [`Process::group_ranks`].
     pub fn ranks(&self) -> Result<Vec<Rank>> {
-        self.process().group_ranks(self.id)
+        self.process()?.group_ranks(self.id)
     }
 
     /// Waits until every member has called this. Collective. After [`codes::TIMEOUT`](super::codes::TIMEOUT) the next call goes on with the same
@@ -79,7 +92,7 @@ impl<'g> Group<'g> {
     /// # Errors
     /// As [`Process::barrier`].
     pub fn barrier(&self, timeout: Timeout) -> Result<()> {
-        self.process().barrier(self.id, timeout)
+        self.process()?.barrier(self.id, timeout)
     }
 
     /// Combines elements of all members; each gets the same result, with the same bits. Collective.
@@ -91,7 +104,7 @@ impl<'g> Group<'g> {
         values.iter().for_each(|value| value.append(&mut send));
         let mut receive = vec![0; send.len()];
         Resumable::new(move |timeout| {
-            self.process().allreduce(&send, &mut receive, operation, T::DATATYPE, self.id, timeout)?;
+            self.process()?.allreduce(&send, &mut receive, operation, T::DATATYPE, self.id, timeout)?;
             Ok(receive.chunks_exact(size_of::<T>()).map(T::read).collect())
         })
     }
@@ -100,15 +113,66 @@ impl<'g> Group<'g> {
     ///
     /// # Errors
     /// Of the call: as [`Gaspi::segment`].
-    pub fn segment(&self, bytes: u64) -> Resumable<'g, Segment<'g>> {
+    pub fn segment(&self, bytes: u64) -> Resumable<'_, Segment<'g>> {
         segment::make(self.gaspi, self.id, bytes)
+    }
+}
+
+/// A group that is being committed. If it is dropped meanwhile, the next call for the same ranks goes on with it.
+pub(super) struct Committing<'g> {
+    group: Option<Group<'g>>,
+    /// In ascending order.
+    ranks: Vec<Rank>,
+    /// The others wait for this process, or will.
+    has_begun: bool,
+}
+
+impl<'g> Committing<'g> {
+    /// # Errors
+    /// As of [`Gaspi::group`].
+    pub(super) fn new(gaspi: &'g Gaspi<'g>, ranks: &[Rank]) -> Result<Committing<'g>> {
+        let process = gaspi.phase.process()?;
+        let mut ranks = ranks.to_vec();
+        ranks.sort_unstable();
+        let dropped = {
+            let mut dropped = gaspi.commits.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = dropped.iter().position(|(of, _)| *of == ranks);
+            first.map(|first| dropped.remove(first).1)
+        };
+        if let Some(id) = dropped {
+            return Ok(Committing { group: Some(Group::own(gaspi, id)), ranks, has_begun: true });
+        }
+        let group = Group::own(gaspi, process.group_create()?);
+        ranks.iter().try_for_each(|rank| process.group_add(group.id, *rank))?;
+        Ok(Committing { group: Some(group), ranks, has_begun: false })
+    }
+
+    pub(super) fn advance(&mut self, timeout: Timeout) -> Result<Group<'g>> {
+        let group = self.group.as_ref().ok_or(Code(codes::ERROR))?;
+        let committed = group.process()?.group_commit(group.id, timeout);
+        self.has_begun = committed.is_err_and(Code::is_timeout);
+        committed?;
+        self.group.take().ok_or(Code(codes::ERROR))
+    }
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        let Some(group) = self.group.take_if(|_| self.has_begun) else { return };
+        let mut dropped = group.gaspi.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.push((std::mem::take(&mut self.ranks), group.id));
+        drop(dropped);
+        // Its number stays in use.
+        std::mem::forget(group);
     }
 }
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
         if self.id != GROUP_ALL {
-            log(self.process().group_delete(self.id), "giving a group back");
+            let Ok(process) = self.process() else { return };
+            self.gaspi.making.lock().unwrap_or_else(PoisonError::into_inner).leave(self.id, process);
+            log(process.group_delete(self.id), "giving a group back");
         }
     }
 }

@@ -18,7 +18,7 @@ mod notification;
 mod queue;
 mod segment;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 pub use self::group::{Element, Group};
@@ -28,7 +28,7 @@ pub use self::segment::{Local, Remote, Segment};
 use super::codes;
 use super::config::Config;
 use super::process::Process;
-use super::types::{Code, GROUP_ALL, QueueId, Rank, Result, State, Timeout};
+use super::types::{Code, GROUP_ALL, GroupId, QueueId, Rank, Result, State, Timeout};
 
 /// What a [`Resumable`] does with a time limit. After [`codes::TIMEOUT`] it is called again.
 type Step<'a, R> = Box<dyn FnMut(Timeout) -> Result<R> + Send + 'a>;
@@ -38,8 +38,10 @@ type Step<'a, R> = Box<dyn FnMut(Timeout) -> Result<R> + Send + 'a>;
 /// Nothing happens before the first [`Resumable::within`] or [`Resumable::block`]. Each takes the call, and a call that is not complete is given
 /// back, so a result cannot be taken twice.
 ///
-/// A drop of a call that has begun cannot undo it. A collective that was dropped has to be completed by the next call of its kind on the
-/// group, with the same arguments; an atomic operation or a message takes effect, and the next equal one of the process gets its result.
+/// A drop of a call that has begun cannot undo it. The next call of its kind with the same arguments goes on with it: a collective has to be
+/// completed so, and the next reduction of a group has the elements of the one that was dropped. Until then this process can begin no other
+/// working phase, or make no other segment. An atomic operation or a message takes effect, and the next equal one of the process gets
+/// its result.
 ///
 /// # Examples
 /// ```
@@ -118,7 +120,8 @@ impl<R> std::fmt::Debug for Resumable<'_, R> {
 /// The working phase of a process, from [`Gaspi::begin`] to [`Gaspi::finish`].
 ///
 /// Every call may be made from every thread. The [`Process`] stays usable: what it makes by number is apart from what is made here, unless a
-/// program guesses numbers.
+/// program guesses numbers. If the phase is ended by number, calls of what was made in it fail with [`codes::NOINIT`], and drops do nothing, also
+/// when another one has begun.
 ///
 /// A drop ends the working phase of this process, as [`Process::proc_term`] does. It cannot wait until the others have ended
 /// theirs, as [`Gaspi::finish`] does: what they still post to this process fails.
@@ -163,11 +166,12 @@ impl<R> std::fmt::Debug for Resumable<'_, R> {
 /// }
 /// ```
 pub struct Gaspi<'p> {
-    process: &'p Process,
+    phase: Phase<'p>,
     /// Queues of the start that nobody owns yet, the next last.
     spare: Mutex<Vec<QueueId>>,
-    /// A segment is being made.
-    makes: AtomicBool,
+    making: Mutex<segment::Making>,
+    /// Groups whose commits were dropped, the oldest first: their ranks, and their numbers.
+    commits: Mutex<Vec<(Vec<Rank>, GroupId)>>,
     ended: bool,
 }
 
@@ -176,17 +180,20 @@ impl<'p> Gaspi<'p> {
     /// [`Gaspi::queue`] gives first.
     ///
     /// # Errors
-    /// Of the call: [`codes::INITED`] in the working phase; [`codes::CONFIG`]; [`codes::ERROR`] if a process is lost.
+    /// Of the call: [`codes::INITED`] in the working phase, or if one with another configuration has begun; [`codes::CONFIG`];
+    /// [`codes::ERROR`] if a process is lost.
     pub fn begin(process: &'p Process, config: Config) -> Resumable<'p, Gaspi<'p>> {
         let mut is_set = false;
         Resumable::new(move |timeout| {
             if !is_set {
-                process.config_set(config)?;
+                process.config_resume(config)?;
                 is_set = true;
             }
             process.proc_init(timeout)?;
             let spare = (0..config.queue_num as QueueId).rev().collect();
-            Ok(Gaspi { process, spare: Mutex::new(spare), makes: AtomicBool::new(false), ended: false })
+            let phase = Phase { process, number: process.shared().phase.load(Ordering::Relaxed) };
+            let (making, commits) = (Mutex::default(), Mutex::default());
+            Ok(Gaspi { phase, spare: Mutex::new(spare), making, commits, ended: false })
         })
     }
 
@@ -199,20 +206,21 @@ impl<'p> Gaspi<'p> {
         Resumable::new(move |timeout| {
             // All of it, and not the fields alone that are used here: those are copied, and the rest would be dropped.
             let gaspi = &mut gaspi;
-            gaspi.process.barrier(GROUP_ALL, timeout)?;
+            let process = gaspi.phase.process()?;
+            process.barrier(GROUP_ALL, timeout)?;
             gaspi.ended = true;
-            gaspi.process.proc_term(timeout)
+            process.proc_term(timeout)
         })
     }
 
     /// This process's number, from 0.
     pub fn rank(&self) -> Rank {
-        self.process.place().0 as Rank
+        self.phase.process.place().0 as Rank
     }
 
     /// How many processes there are.
     pub fn size(&self) -> Rank {
-        self.process.place().1 as Rank
+        self.phase.process.place().1 as Rank
     }
 
     /// A queue of this process, which no other owner has. Other processes do nothing.
@@ -220,9 +228,10 @@ impl<'p> Gaspi<'p> {
     /// # Errors
     /// As [`Process::queue_create`].
     pub fn queue(&self, timeout: Timeout) -> Result<Queue<'_>> {
+        let process = self.phase.process()?;
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let id = spare.map_or_else(|| self.process.queue_create(timeout), Ok)?;
-        Ok(Queue::own(self.process, id))
+        let id = spare.map_or_else(|| process.queue_create(timeout), Ok)?;
+        Ok(Queue::own(self.phase, id))
     }
 
     /// The group of all processes.
@@ -236,21 +245,15 @@ impl<'p> Gaspi<'p> {
     /// [`codes::MANY_GRP`]; [`codes::INV_RANK`] for a rank that does not exist or stands there twice. Of the call: as
     /// [`Process::group_commit`].
     pub fn group(&self, ranks: &[Rank]) -> Result<Resumable<'_, Group<'_>>> {
-        let group = Group::own(self, self.process.group_create()?);
-        ranks.iter().try_for_each(|rank| self.process.group_add(group.id(), *rank))?;
-        let mut group = Some(group);
-        Ok(Resumable::new(move |timeout| {
-            let id = group.as_ref().ok_or(Code(codes::ERROR))?.id();
-            self.process.group_commit(id, timeout)?;
-            group.take().ok_or(Code(codes::ERROR))
-        }))
+        let mut group = group::Committing::new(self, ranks)?;
+        Ok(Resumable::new(move |timeout| group.advance(timeout)))
     }
 
     /// A segment of `bytes` zeroed bytes at each process, which all can reach when this is complete. Collective. A process makes one segment at
-    /// a time.
+    /// a time. If a process cannot make its part, all fail with its code, and have no part.
     ///
     /// # Errors
-    /// Of the call: as [`Process::segment_create`]; [`codes::ACTIVE_COLL`] while this process makes another one.
+    /// Of the call: as [`Process::segment_create`]; [`codes::ACTIVE_COLL`] while this process makes another one, also one whose call was dropped.
     pub fn segment(&self, bytes: u64) -> Resumable<'_, Segment<'_>> {
         segment::make(self, GROUP_ALL, bytes)
     }
@@ -260,8 +263,11 @@ impl<'p> Gaspi<'p> {
     /// # Errors
     /// Of the call: as [`Process::passive_send`].
     pub fn send<'a>(&'a self, message: Local<'a>, rank: Rank) -> Resumable<'a, ()> {
-        let Local { segment, offset, size, .. } = message;
-        Resumable::new(move |timeout| self.process.passive_send(segment, offset, rank, size, timeout))
+        let Local { segment, offset, size, phase, .. } = message;
+        Resumable::new(move |timeout| {
+            self.phase.check(phase)?;
+            self.phase.process()?.passive_send(segment, offset, rank, size, timeout)
+        })
     }
 
     /// Receives the next message of anyone. Its sender, and its size. On [`codes::TIMEOUT`] nothing was received: call it again.
@@ -269,7 +275,8 @@ impl<'p> Gaspi<'p> {
     /// # Errors
     /// As [`Process::passive_receive`].
     pub fn receive(&self, into: Local<'_>, timeout: Timeout) -> Result<(Rank, u64)> {
-        self.process.passive_receive(into.segment, into.offset, into.size, timeout)
+        self.phase.check(into.phase)?;
+        self.phase.process()?.passive_receive(into.segment, into.offset, into.size, timeout)
     }
 
     /// What this process knows of each: a failed operation with a process makes it [`State::Corrupt`].
@@ -277,14 +284,15 @@ impl<'p> Gaspi<'p> {
     /// # Errors
     /// As [`Process::state_vec_get`].
     pub fn states(&self) -> Result<Vec<State>> {
-        self.process.state_vec_get()
+        self.phase.process()?.state_vec_get()
     }
 }
 
 impl Drop for Gaspi<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            log(self.process.proc_term(Timeout::Block), "ending the working phase");
+            let ended = self.phase.process().and_then(|process| process.proc_term(Timeout::Block));
+            log(ended, "ending the working phase");
         }
     }
 }
@@ -304,23 +312,29 @@ fn log(outcome: Result<()>, doing: &'static str) {
     }
 }
 
-/// This process makes a segment, until this is dropped.
-struct Making<'g>(&'g AtomicBool);
-
-impl<'g> Making<'g> {
-    /// # Errors
-    /// [`codes::ACTIVE_COLL`].
-    fn begin(gaspi: &'g Gaspi<'_>) -> Result<Making<'g>> {
-        // Pairs with the Release store of the drop.
-        match gaspi.makes.swap(true, Ordering::Acquire) {
-            false => Ok(Making(&gaspi.makes)),
-            true => Err(Code(codes::ACTIVE_COLL)),
-        }
-    }
+/// A working phase of a process.
+#[derive(Clone, Copy)]
+struct Phase<'p> {
+    process: &'p Process,
+    /// No other one has it, of this process or of another one that is a thread.
+    number: u64,
 }
 
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+impl<'p> Phase<'p> {
+    /// # Errors
+    /// [`codes::NOINIT`] if the phase is over.
+    #[inline(always)]
+    fn process(self) -> Result<&'p Process> {
+        match self.process.shared().phase.load(Ordering::Relaxed) == self.number {
+            true => Ok(self.process),
+            false => Err(Code(codes::NOINIT)),
+        }
+    }
+
+    /// # Errors
+    /// [`codes::INV_SEG`] for a value of another phase: its numbers name something else here.
+    #[inline(always)]
+    fn check(self, number: u64) -> Result<()> {
+        if number == self.number { Ok(()) } else { Err(Code(codes::INV_SEG)) }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::super::codes;
 use super::super::types::{Code, NotificationId, Result, SegmentId, Timeout};
@@ -9,7 +10,8 @@ use super::{Segment, log};
 
 /// A notification of this process: [`Segment::notification`]. [`Notification::signal`] names the one of the same number at the others.
 ///
-/// A drop resets it and gives it back. It cannot know whether another process will still set it: the next owner of the number would see that.
+/// A drop resets it once and gives it back. It cannot know whether another process will still set it: the next owner of the number would see
+/// that.
 ///
 /// # Examples
 /// A segment is not given back while one of its notifications is in use:
@@ -39,6 +41,7 @@ pub struct Notifications<'s> {
 pub struct Signal<'s> {
     pub(super) segment: SegmentId,
     pub(super) id: NotificationId,
+    pub(super) phase: u64,
     of: PhantomData<&'s ()>,
 }
 
@@ -68,7 +71,7 @@ impl<'s> Notifications<'s> {
             return Err(Code(codes::INV_NUM));
         }
         // Whether they are there.
-        match segment.process().notify_waitsome(segment.id(), ids.start, ids.end - ids.start, Timeout::Test) {
+        match segment.process()?.notify_waitsome(segment.id(), ids.start, ids.end - ids.start, Timeout::Test) {
             Ok(_) | Err(Code(codes::TIMEOUT)) => {}
             Err(code) => return Err(code),
         }
@@ -92,7 +95,7 @@ impl<'s> Notifications<'s> {
     }
 
     fn at(&self, id: NotificationId) -> Signal<'s> {
-        Signal { segment: self.segment.id(), id, of: PhantomData }
+        Signal { segment: self.segment.id(), id, phase: self.segment.phase(), of: PhantomData }
     }
 
     /// Waits until one is set, and resets it. Its index, and its value.
@@ -100,33 +103,52 @@ impl<'s> Notifications<'s> {
     /// # Errors
     /// As [`Notification::wait`].
     pub fn wait_some(&mut self, timeout: Timeout) -> Result<(u32, u32)> {
-        let (process, segment) = (self.segment.process(), self.segment.id());
+        let (process, segment) = (self.segment.process()?, self.segment.id());
+        let end = match timeout {
+            Timeout::After(limit) => Some(process.elapsed()?.saturating_add(limit)),
+            Timeout::Test | Timeout::Block => None,
+        };
+        let mut left = timeout;
         loop {
-            let found = process.notify_waitsome(segment, self.ids.start, self.count(), timeout)?;
+            let found = process.notify_waitsome(segment, self.ids.start, self.count(), left)?;
             let id = found.ok_or(Code(codes::ERROR))?;
-            // Nobody else takes it, unless by number.
             match process.notify_reset(segment, id)? {
                 0 => {}
                 value => return Ok((id - self.ids.start, value)),
+            }
+            // Another thread has taken it, by number.
+            if let Some(end) = end {
+                left = Timeout::After(end.saturating_sub(process.elapsed()?));
+            }
+            if matches!(left, Timeout::Test | Timeout::After(Duration::ZERO)) {
+                return Err(Code(codes::TIMEOUT));
             }
         }
     }
 }
 
+impl Notifications<'_> {
+    /// Resets what is set, each once: a process that goes on notifying does not keep this one here.
+    fn reset(&self) -> Result<()> {
+        let (process, segment, Range { mut start, end }) =
+            (self.segment.process()?, self.segment.id(), self.ids.clone());
+        while start < end {
+            match process.notify_waitsome(segment, start, end - start, Timeout::Test) {
+                Ok(Some(id)) => {
+                    process.notify_reset(segment, id)?;
+                    start = id + 1;
+                }
+                Ok(None) | Err(Code(codes::TIMEOUT)) => break,
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Notifications<'_> {
     fn drop(&mut self) {
-        let (process, segment) = (self.segment.process(), self.segment.id());
-        let outcome = loop {
-            match process.notify_waitsome(segment, self.ids.start, self.count(), Timeout::Test) {
-                Ok(Some(id)) => match process.notify_reset(segment, id) {
-                    Ok(_) => {}
-                    Err(code) => break Err(code),
-                },
-                Ok(None) | Err(Code(codes::TIMEOUT)) => break Ok(()),
-                Err(code) => break Err(code),
-            }
-        };
-        log(outcome, "giving notifications back");
+        log(self.reset(), "giving notifications back");
         self.segment.owned().retain(|owned| *owned != self.ids);
     }
 }

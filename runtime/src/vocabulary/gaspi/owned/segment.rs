@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use super::super::codes;
 use super::super::process::Process;
-use super::super::types::{GroupId, NotificationId, Rank, Result, SegmentId};
-use super::{Gaspi, Making, Notification, Notifications, Resumable, log};
+use super::super::types::{Code, GroupId, NotificationId, Rank, Result, SegmentId, Timeout};
+use super::{Gaspi, Notification, Notifications, Phase, Resumable, log};
 
 /// Memory of this process that others reach, and that of the others that was made with it: see [`Gaspi::segment`].
 ///
@@ -15,7 +16,7 @@ use super::{Gaspi, Making, Notification, Notifications, Resumable, log};
 /// A drop gives the memory of this process back. It waits until nothing of processes that live is under way to it. It is not collective: it
 /// cannot know whether another process will still write here, which fails there. A barrier before it is the program's duty.
 pub struct Segment<'g> {
-    process: &'g Process,
+    phase: Phase<'g>,
     id: SegmentId,
     size: u64,
     /// Notifications that have an owner.
@@ -29,6 +30,7 @@ pub struct Local<'s> {
     pub(super) segment: SegmentId,
     pub(super) offset: u64,
     pub(super) size: u64,
+    pub(super) phase: u64,
     of: PhantomData<&'s ()>,
 }
 
@@ -38,24 +40,141 @@ pub struct Remote<'s> {
     pub(super) rank: Rank,
     pub(super) segment: SegmentId,
     pub(super) offset: u64,
+    pub(super) phase: u64,
     of: PhantomData<&'s ()>,
 }
 
-/// Makes a segment at each member of a group, with a number that is free at all.
-pub(super) fn make<'g>(gaspi: &'g Gaspi<'_>, group: GroupId, size: u64) -> Resumable<'g, Segment<'g>> {
-    let process: &'g Process = gaspi.process;
-    let (mut making, mut agreed) = (None, None);
-    Resumable::new(move |timeout| {
-        if making.is_none() {
-            making = Some(Making::begin(gaspi)?);
+/// What a process has of a segment that is being made.
+#[derive(Clone, Copy)]
+pub(super) struct Half {
+    group: GroupId,
+    size: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    /// The other members know nothing of it.
+    New,
+    /// The members agree on a number.
+    Number,
+    /// This process has its part of this number, or a code in place of [`codes::SUCCESS`]; the members agree on the outcome.
+    Part(SegmentId, i32),
+}
+
+/// Whether a process makes a segment.
+#[derive(Default)]
+pub(super) enum Making {
+    #[default]
+    No,
+    /// A call does.
+    Yes,
+    /// The call was dropped: the next one goes on with it.
+    Dropped(Half),
+}
+
+impl Making {
+    /// A group is given back: nobody can complete a call of it any more.
+    pub(super) fn leave(&mut self, group: GroupId, process: &Process) {
+        let Making::Dropped(half) = self else { return };
+        if half.group == group {
+            half.give_back(process);
+            *self = Making::No;
         }
-        let id = match agreed {
-            Some(id) => id,
-            None => *agreed.insert(process.agree_on_segment(group, timeout)?),
+    }
+}
+
+impl Half {
+    fn give_back(self, process: &Process) {
+        if let Stage::Part(id, codes::SUCCESS) = self.stage {
+            log(process.segment_delete(id), "giving a part of a segment back");
+        }
+    }
+}
+
+/// Makes a segment, until it is dropped.
+struct Maker<'g> {
+    making: &'g Mutex<Making>,
+    half: Half,
+}
+
+impl<'g> Maker<'g> {
+    /// # Errors
+    /// [`codes::ACTIVE_COLL`] while this process makes another one.
+    fn begin(making: &'g Mutex<Making>, group: GroupId, size: u64) -> Result<Maker<'g>> {
+        let mut now = making.lock().unwrap_or_else(PoisonError::into_inner);
+        let half = match &*now {
+            Making::No => Half { group, size, stage: Stage::New },
+            Making::Dropped(half) if (half.group, half.size) == (group, size) => *half,
+            Making::Yes | Making::Dropped(_) => return Err(Code(codes::ACTIVE_COLL)),
         };
-        process.segment_create(id, size, group, timeout)?;
-        making = None;
-        Ok(Segment { process, id, size, owned: Mutex::default(), closed: false })
+        *now = Making::Yes;
+        drop(now);
+        Ok(Maker { making, half })
+    }
+
+    /// Goes on; the number of the segment when all members have made their parts.
+    fn advance(&mut self, process: &Process, timeout: Timeout) -> Result<SegmentId> {
+        let Half { group, size, .. } = self.half;
+        loop {
+            let Stage::Part(id, own) = self.half.stage else {
+                self.half.stage = match process.agree_on_segment(group, timeout) {
+                    // Whoever has no memory for it tells the others.
+                    Ok(id) => {
+                        Stage::Part(id, process.segment_alloc(id, size).err().map_or(codes::SUCCESS, |code| code.0))
+                    }
+                    Err(code) => {
+                        match code.0 {
+                            codes::TIMEOUT => self.half.stage = Stage::Number,
+                            // Another thread is in a call of this group, by number.
+                            codes::ACTIVE_COLL => {}
+                            _ => self.half.stage = Stage::New,
+                        }
+                        return Err(code);
+                    }
+                };
+                continue;
+            };
+            let outcome = process.agree_on_outcome(group, own, timeout);
+            if let Err(code @ Code(codes::TIMEOUT | codes::ACTIVE_COLL)) = outcome {
+                return Err(code);
+            }
+            if outcome != Ok(codes::SUCCESS) {
+                self.half.give_back(process);
+            }
+            self.half.stage = Stage::New;
+            match outcome? {
+                codes::SUCCESS => return Ok(id),
+                // The number was taken at a member after it had told which are free.
+                codes::INV_SEG => {}
+                code => return Err(Code(code)),
+            }
+        }
+    }
+}
+
+impl Drop for Maker<'_> {
+    fn drop(&mut self) {
+        let mut now = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = match self.half.stage {
+            Stage::New => Making::No,
+            Stage::Number | Stage::Part(..) => Making::Dropped(self.half),
+        };
+    }
+}
+
+/// Makes a segment at each member of a group, with a number that is free at all; or at none.
+pub(super) fn make<'g>(gaspi: &'g Gaspi<'_>, group: GroupId, size: u64) -> Resumable<'g, Segment<'g>> {
+    let phase: Phase<'g> = gaspi.phase;
+    let mut maker = None;
+    Resumable::new(move |timeout| {
+        let process = phase.process()?;
+        let maker = match &mut maker {
+            Some(maker) => maker,
+            maker => maker.insert(Maker::begin(&gaspi.making, group, size)?),
+        };
+        let id = maker.advance(process, timeout)?;
+        Ok(Segment { phase, id, size, owned: Mutex::default(), closed: false })
     })
 }
 
@@ -69,12 +188,12 @@ impl Segment<'_> {
     pub fn here(&self, bytes: Range<u64>) -> Local<'_> {
         // A range that ends before it begins is outside of every segment.
         let size = bytes.end.checked_sub(bytes.start).unwrap_or(u64::MAX);
-        Local { segment: self.id, offset: bytes.start, size, of: PhantomData }
+        Local { segment: self.id, offset: bytes.start, size, phase: self.phase.number, of: PhantomData }
     }
 
     /// The place at an offset at another process. Whether it is in bounds is checked where it is used.
     pub fn there(&self, rank: Rank, offset: u64) -> Remote<'_> {
-        Remote { rank, segment: self.id, offset, of: PhantomData }
+        Remote { rank, segment: self.id, offset, phase: self.phase.number, of: PhantomData }
     }
 
     /// Copies bytes out. What a process is writing meanwhile may be there in part.
@@ -82,7 +201,7 @@ impl Segment<'_> {
     /// # Errors
     /// As [`Process::segment_read`].
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        self.process.segment_read(self.id, offset, into)
+        self.phase.process()?.segment_read(self.id, offset, into)
     }
 
     /// Copies bytes in.
@@ -90,7 +209,7 @@ impl Segment<'_> {
     /// # Errors
     /// As [`Process::segment_write`].
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.process.segment_write(self.id, offset, bytes)
+        self.phase.process()?.segment_write(self.id, offset, bytes)
     }
 
     /// The notification of this number, which has no other owner here. What has come for it before is still there.
@@ -114,7 +233,7 @@ impl Segment<'_> {
     /// # Errors
     /// Of the call: as [`Process::atomic_fetch_add`].
     pub fn fetch_add(&self, rank: Rank, offset: u64, value: u64) -> Resumable<'_, u64> {
-        Resumable::new(move |timeout| self.process.atomic_fetch_add(self.id, offset, rank, value, timeout))
+        Resumable::new(move |timeout| self.phase.process()?.atomic_fetch_add(self.id, offset, rank, value, timeout))
     }
 
     /// Stores `new` in the word of 8 bytes at `offset` of `rank` if `expected` is there; gives what was there before.
@@ -122,7 +241,9 @@ impl Segment<'_> {
     /// # Errors
     /// Of the call: as [`Process::atomic_compare_swap`].
     pub fn compare_swap(&self, rank: Rank, offset: u64, expected: u64, new: u64) -> Resumable<'_, u64> {
-        Resumable::new(move |timeout| self.process.atomic_compare_swap(self.id, offset, rank, expected, new, timeout))
+        Resumable::new(move |timeout| {
+            self.phase.process()?.atomic_compare_swap(self.id, offset, rank, expected, new, timeout)
+        })
     }
 
     /// As a drop, with its error.
@@ -131,11 +252,17 @@ impl Segment<'_> {
     /// As [`Process::segment_delete`].
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
-        self.process.segment_delete(self.id)
+        self.phase.process()?.segment_delete(self.id)
     }
 
-    pub(super) fn process(&self) -> &Process {
-        self.process
+    /// # Errors
+    /// As [`Phase::process`].
+    pub(super) fn process(&self) -> Result<&Process> {
+        self.phase.process()
+    }
+
+    pub(super) fn phase(&self) -> u64 {
+        self.phase.number
     }
 
     pub(super) fn id(&self) -> SegmentId {
@@ -151,7 +278,8 @@ impl Segment<'_> {
 impl Drop for Segment<'_> {
     fn drop(&mut self) {
         if !self.closed {
-            log(self.process.segment_delete(self.id), "giving a segment back");
+            let ended = self.phase.process().and_then(|process| process.segment_delete(self.id));
+            log(ended, "giving a segment back");
         }
     }
 }
