@@ -150,10 +150,13 @@ impl Run {
 
 /// How many lines of a machine file name this host; all have to.
 fn ranks_here(text: &str, own: &str) -> anyhow::Result<usize> {
-    let first_label = |host: &str| host.split('.').next().unwrap_or(host).to_ascii_lowercase();
-    let is_own = |host: &str| {
-        ["localhost", "127.0.0.1", "::1"].contains(&host) || host == own || first_label(host) == first_label(own)
+    // A name without a domain is that of every domain.
+    let is_same = |host: &str| match (host.split_once('.'), own.split_once('.')) {
+        (Some((host, _)), None) => host.eq_ignore_ascii_case(own),
+        (None, Some((own, _))) => host.eq_ignore_ascii_case(own),
+        _ => host.eq_ignore_ascii_case(own),
     };
+    let is_own = |host: &str| ["localhost", "127.0.0.1", "::1"].contains(&host) || is_same(host);
     let hosts = || text.lines().map(str::trim).filter(|host| !host.is_empty() && !host.starts_with('#'));
     if let Some(other) = hosts().find(|host| !is_own(host)) {
         bail!(
@@ -221,6 +224,10 @@ mod tests {
         assert_eq!(ranks("localhost\nnode7\n\n# two more\nnode7.cluster\n 127.0.0.1 \n").expect("all are here"), 4);
         let other = ranks("node7\nnode8\n").expect_err("another host").to_string();
         assert!(other.contains("names node8") && other.contains("mpirun --hostfile"), "{other}");
+        assert_eq!(ranks("NODE7.cluster\nNode7\n").expect("letters of either case"), 2);
+        let other = ranks("node7.rack2\n").expect_err("the same name in another domain").to_string();
+        assert!(other.contains("names node7.rack2"), "{other}");
+        assert_eq!(ranks_here("node7.rack2\n", "node7").expect("this host has no domain"), 1);
         assert_eq!(ranks("\n# none\n").expect_err("no host").to_string(), "it names no host");
     }
 

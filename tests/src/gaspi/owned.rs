@@ -252,32 +252,35 @@ pub(super) fn g23_ended(task: &Task) {
     ok("barrier", old.all().barrier(Block));
     ok("proc_term", p.proc_term(Block));
     // They have the same numbers.
-    works(task, |gaspi, p, segment| {
-        let queue = ok("queue", gaspi.queue(Block));
-        let group = ok("commit", ok("group", gaspi.group(&everyone)).block());
-        let note = ok("notification", segment.notification(5));
-        let (to, here) = (next(gaspi), segment.here(0..8));
-        fails(codes::NOINIT, old_queue.wait(Test));
-        fails(codes::NOINIT, old_queue.write(old_segment.here(0..8), old_segment.there(to, 0)));
-        fails(codes::NOINIT, old_note.wait(Test));
-        fails(codes::NOINIT, old_segment.write(0, &[1]));
-        fails(codes::NOINIT, old_segment.fetch_add(0, 0, 1).block());
-        fails(codes::NOINIT, old_group.barrier(Test));
-        fails(codes::NOINIT, old.segment(64).block());
-        fails(codes::INV_SEG, queue.write(old_segment.here(0..8), segment.there(to, 0)));
-        fails(codes::INV_SEG, queue.write(here, old_segment.there(to, 0)));
-        fails(codes::INV_SEG, queue.notify(to, old_note.signal(), 1));
-        fails(codes::INV_SEG, gaspi.receive(old_segment.here(0..8), Test));
-        let groups = p.group_num();
-        drop((old_note, old_queue, old_group));
-        drop(old_segment);
-        drop(old);
-        assert_eq!(p.initialized(), Ok(true));
-        assert_eq!((p.queue_num(), p.group_num()), (Ok(Config::default().queue_num), groups));
-        assert_eq!(p.segment_list().map(|list| list.len()), Ok(1));
-        ok("write_notify", queue.write_notify(here, segment.there(to, 64), note.signal(), 3));
-        ok("barrier", group.barrier(Block));
-    });
+    let gaspi = ok("begin", Gaspi::begin(p, Config::default()).block());
+    let segment = segment(&gaspi);
+    let queue = ok("queue", gaspi.queue(Block));
+    let group = ok("commit", ok("group", gaspi.group(&everyone)).block());
+    let note = ok("notification", segment.notification(5));
+    let (to, here) = (next(&gaspi), segment.here(0..8));
+    fails(codes::NOINIT, old_queue.wait(Test));
+    fails(codes::NOINIT, old_queue.write(old_segment.here(0..8), old_segment.there(to, 0)));
+    fails(codes::NOINIT, old_note.wait(Test));
+    fails(codes::NOINIT, old_segment.write(0, &[1]));
+    fails(codes::NOINIT, old_segment.fetch_add(0, 0, 1).block());
+    fails(codes::NOINIT, old_group.barrier(Test));
+    fails(codes::NOINIT, old.segment(64).block());
+    fails(codes::INV_SEG, queue.write(old_segment.here(0..8), segment.there(to, 0)));
+    fails(codes::INV_SEG, queue.write(here, old_segment.there(to, 0)));
+    fails(codes::INV_SEG, queue.notify(to, old_note.signal(), 1));
+    fails(codes::INV_SEG, gaspi.receive(old_segment.here(0..8), Test));
+    let groups = p.group_num();
+    drop((old_note, old_queue, old_group));
+    drop(old_segment);
+    drop(old);
+    assert_eq!(p.initialized(), Ok(true));
+    assert_eq!((p.queue_num(), p.group_num()), (Ok(Config::default().queue_num), groups));
+    assert_eq!(p.segment_list().map(|list| list.len()), Ok(1));
+    ok("write_notify", queue.write_notify(here, segment.there(to, 64), note.signal(), 3));
+    ok("barrier", group.barrier(Block));
+    drop((note, queue, group));
+    drop(segment);
+    ok("finish", gaspi.finish().block());
 }
 
 pub(super) fn g40(task: &Task) {
