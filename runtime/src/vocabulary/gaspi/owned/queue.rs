@@ -2,6 +2,7 @@
 
 use super::super::codes;
 use super::super::one_sided::{Note, Part};
+use super::super::process::Process;
 use super::super::types::{Code, QueueId, Rank, Result, Timeout};
 use super::{Local, Notification, Phase, Remote, Resumable, Signal, log};
 
@@ -68,12 +69,19 @@ impl<'g> Queue<'g> {
         Queue { phase, id, closed: false }
     }
 
+    /// # Errors
+    /// As [`Phase::process`].
+    #[inline(always)]
+    fn process(&self) -> Result<&'g Process> {
+        self.phase.process()
+    }
+
     /// Posts a write. What was written may be changed after a [`Queue::wait`].
     ///
     /// # Errors
     /// As [`Process::write`].
     pub fn write(&self, here: Local<'_>, there: Remote<'_>) -> Result<()> {
-        self.phase.process()?.write(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
+        self.process()?.write(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
     }
 
     /// Posts a read. Its data is here after a [`Queue::wait`].
@@ -81,7 +89,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::read`].
     pub fn read(&self, here: Local<'_>, there: Remote<'_>) -> Result<()> {
-        self.phase.process()?.read(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
+        self.process()?.read(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
     }
 
     /// Posts a notification of `rank`, with a value that is not 0. Who sees it sees the writes that were posted before on this queue to
@@ -90,7 +98,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::notify`].
     pub fn notify(&self, rank: Rank, signal: Signal<'_>, value: u32) -> Result<()> {
-        self.phase.process()?.notify(note(self.phase, signal, value)?, rank, self.id, Timeout::Block)
+        self.process()?.notify(note(self.phase, signal, value)?, rank, self.id, Timeout::Block)
     }
 
     /// Posts a write, and a notification after it at the same rank. Who sees the notification sees what was written.
@@ -99,7 +107,7 @@ impl<'g> Queue<'g> {
     /// As [`Process::write_notify`].
     pub fn write_notify(&self, here: Local<'_>, there: Remote<'_>, signal: Signal<'_>, value: u32) -> Result<()> {
         let (part, note) = (part(self.phase, &here, &there)?, note(self.phase, signal, value)?);
-        self.phase.process()?.write_notify(part, there.rank, note, self.id, Timeout::Block)
+        self.process()?.write_notify(part, there.rank, note, self.id, Timeout::Block)
     }
 
     /// Posts a read. When its data is here, the notification gets the value 1.
@@ -109,7 +117,7 @@ impl<'g> Queue<'g> {
     pub fn read_notify(&self, here: Local<'_>, there: Remote<'_>, arrived: &Notification<'_>) -> Result<()> {
         let part = part(self.phase, &here, &there)?;
         let Note { segment, id, .. } = note(self.phase, arrived.signal(), 1)?;
-        self.phase.process()?.read_notify(part, there.rank, (segment, id), self.id, Timeout::Block)
+        self.process()?.read_notify(part, there.rank, (segment, id), self.id, Timeout::Block)
     }
 
     /// Posts several writes to one rank, and a notification after them if one is given: all, or with an error none.
@@ -117,7 +125,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::write_list_notify`]; [`codes::INV_RANK`] for parts of several ranks.
     pub fn write_list(&self, parts: &[(Local<'_>, Remote<'_>)], then: Option<(Signal<'_>, u32)>) -> Result<()> {
-        let (process, (parts, rank)) = (self.phase.process()?, list(self.phase, parts)?);
+        let (process, (parts, rank)) = (self.process()?, list(self.phase, parts)?);
         match then {
             None => process.write_list(&parts, rank, self.id, Timeout::Block),
             Some((signal, value)) => {
@@ -132,7 +140,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::read_list_notify`]; [`codes::INV_RANK`] for parts of several ranks.
     pub fn read_list(&self, parts: &[(Local<'_>, Remote<'_>)], arrived: Option<&Notification<'_>>) -> Result<()> {
-        let (process, (parts, rank)) = (self.phase.process()?, list(self.phase, parts)?);
+        let (process, (parts, rank)) = (self.process()?, list(self.phase, parts)?);
         match arrived.map(Notification::signal) {
             None => process.read_list(&parts, rank, self.id, Timeout::Block),
             Some(signal) => {
@@ -148,7 +156,7 @@ impl<'g> Queue<'g> {
     /// [`codes::TIMEOUT`]: call it again; [`codes::ERROR`] if a request has failed: see [`Gaspi::states`](super::Gaspi::states), then call
     /// [`Queue::purge`].
     pub fn wait(&self, timeout: Timeout) -> Result<()> {
-        self.phase.process()?.wait(self.id, timeout)
+        self.process()?.wait(self.id, timeout)
     }
 
     /// The requests that were posted since the last successful wait.
@@ -156,7 +164,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// [`codes::NOINIT`] if the working phase is over.
     pub fn open_requests(&self) -> Result<u32> {
-        self.phase.process()?.queue_size(self.id)
+        self.process()?.queue_size(self.id)
     }
 
     /// Gives up the requests, after a failure. The queue takes requests again.
@@ -164,7 +172,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::queue_purge`].
     pub fn purge(&self, timeout: Timeout) -> Result<()> {
-        self.phase.process()?.queue_purge(self.id, timeout)
+        self.process()?.queue_purge(self.id, timeout)
     }
 
     /// Waits until the requests are complete, and gives the queue back.
@@ -177,7 +185,7 @@ impl<'g> Queue<'g> {
             // All of it: its fields alone would be copied, and the queue dropped.
             let queue = &mut queue;
             queue.wait(timeout)?;
-            queue.phase.process()?.queue_delete(queue.id)?;
+            queue.process()?.queue_delete(queue.id)?;
             queue.closed = true;
             Ok(())
         })
@@ -187,7 +195,7 @@ impl<'g> Queue<'g> {
 impl Drop for Queue<'_> {
     fn drop(&mut self) {
         // In an ended phase it is gone.
-        let Some(process) = self.phase.process().ok().filter(|_| !self.closed) else { return };
+        let Some(process) = self.process().ok().filter(|_| !self.closed) else { return };
         let Err(code) = process.queue_delete(self.id) else { return };
         // A request has failed, or another thread waits for the queue by number.
         log(Err(code), "completing the requests of a queue");
@@ -209,7 +217,6 @@ mod tests {
     use super::super::{Config, Gaspi};
     use super::*;
     use crate::Threads;
-    use crate::vocabulary::gaspi::Process;
 
     #[test]
     fn a_queue_with_a_failed_request_is_given_back_by_a_drop_and_told_by_a_close() {
