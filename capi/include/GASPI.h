@@ -2,7 +2,7 @@
  * GASPI: segments, one-sided writes and reads on queues, notifications, groups, and a time limit on everything that can wait.
  *
  * A rank is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with `BELLWETHER_RANKS=4
- * ./program`, or with mpirun or srun (if the library was built with MPI). The first gaspi_proc_init joins it.
+ * ./program`, or with mpirun or srun. The first gaspi_proc_init joins it.
  *
  * Source of the names: the GASPI specification 17.1 and the interface of GPI-2 1.5, whose types, numbers and fields these are. Layouts
  * are this library's, so programs are compiled anew.
@@ -87,6 +87,10 @@ typedef int gaspi_memory_description_t;
 /* Makes progress once. */
 #define GASPI_TEST ((gaspi_timeout_t)0)
 
+/*
+ * No call returns GASPI_ERR_SN_PORT, since ranks agree on ports themselves, nor GASPI_ERR_DEVICE: a network that fails loses ranks, and
+ * calls that need them return GASPI_ERROR.
+ */
 typedef enum {
     GASPI_ERROR = -1,
     GASPI_SUCCESS = 0,
@@ -226,7 +230,8 @@ BELLWETHER_GASPI_CALL(config_set, (const gaspi_config_t new_config));
 BELLWETHER_GASPI_CALL(version, (float *version));
 /*
  * Begins the working phase, when all ranks have called it. Collective. The first call joins the job, however long that takes; if it
- * cannot, gaspi_print_error(GASPI_ERROR, ..) has the reason. GASPI_ERR_INITED in the working phase; GASPI_ERR_CONFIG at all ranks if
+ * cannot, gaspi_print_error of its code has the reason: GASPI_ERR_ENV for a setting without a meaning, and for a rank that came up alone;
+ * GASPI_ERR_EMFILE; GASPI_ERR_MEMALLOC; GASPI_ERR_SN if the ranks did not find each other; else GASPI_ERROR. GASPI_ERR_INITED in the working phase; GASPI_ERR_CONFIG at all ranks if
  * their configurations differ.
  */
 BELLWETHER_GASPI_CALL(proc_init, (const gaspi_timeout_t timeout_ms));
@@ -410,7 +415,7 @@ BELLWETHER_GASPI_CALL(build_infrastructure, (gaspi_number_t * build_infrastructu
 BELLWETHER_GASPI_CALL(time_get, (gaspi_time_t * wtime));
 /* In the unit of gaspi_cpu_frequency. */
 BELLWETHER_GASPI_CALL(time_ticks, (gaspi_cycles_t * ticks));
-/* The text of a code, from malloc: free it. Of GASPI_ERROR the reason of this thread's last failed start, if there was one. */
+/* The text of a code, from malloc: free it. Of the code of this thread's last failed start its reason. */
 BELLWETHER_GASPI_CALL(print_error, (const gaspi_return_t error_code, gaspi_string_t *error_message));
 
 /* Counters of requests that this rank has posted, which count while the level is not 0. For every phase. */

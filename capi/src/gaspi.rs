@@ -58,8 +58,8 @@ macro_rules! calls {
 use calls;
 
 thread_local! {
-    /// The text of this thread's last error that has no code of its own.
-    static TEXT: RefCell<Option<CString>> = const { RefCell::new(None) };
+    /// The code of this thread's last error that has a text of its own, and that text.
+    static TEXT: RefCell<Option<(c_int, CString)>> = const { RefCell::new(None) };
 }
 
 /// Runs a call; its code. A panic of the library stops here.
@@ -68,17 +68,17 @@ fn run(call: impl FnOnce() -> Result<()>) -> c_int {
     match fault::catch(call) {
         Ok(Ok(())) => codes::SUCCESS,
         Ok(Err(Code(code))) => code,
-        Err(text) => failed(&text).0,
+        Err(text) => failed(codes::ERROR, &text).0,
     }
 }
 
-/// Keeps the text of an error that has no code of its own for this thread. The code.
+/// Keeps the text of an error for this thread. The code.
 #[cold]
-fn failed(text: &str) -> Code {
+fn failed(code: c_int, text: &str) -> Code {
     let text = CString::new(text.replace('\0', "\u{fffd}")).expect("without zero bytes");
     // A thread that ends has no text any more.
-    let _ = TEXT.try_with(|kept| kept.replace(Some(text)));
-    Code(codes::ERROR)
+    let _ = TEXT.try_with(|kept| kept.replace(Some((code, text))));
+    Code(code)
 }
 
 /// Stores a result where the program wants it.

@@ -7,35 +7,17 @@ use std::fs;
 
 use bellwether_runtime::vocabulary::gaspi::codes;
 use bellwether_tests::process::{command, run};
-use common::{LIMIT, Link, Program, Start, built, compile, here};
+use common::{LIMIT, Link, Program, Suite, built, compile, here, program_tests};
 
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
+const SUITE: Suite = Suite { prefix: "gaspi", flags: C99, ranks: "ranks" };
+
 fn program(name: &str) -> Program {
-    compile("cc", C99, &format!("gaspi_{name}.c"), Link::Shared)
+    SUITE.program(name)
 }
 
-fn on_each(name: &str, start: Start, ranks: &[usize]) {
-    program(name).on_each(start, ranks, &[], |ranks| format!("{name}: {ranks} ranks"));
-}
-
-/// Makes a test under the launcher, and one under mpirun, of each program.
-macro_rules! programs {
-    ($($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
-        #[test]
-        fn $test() {
-            on_each($name, Program::launched, &[1, 2, 4]);
-        }
-
-        #[cfg(feature = "mpi")]
-        #[test]
-        fn $under_mpirun() {
-            on_each($name, Program::mpirun, &[1, 2]);
-        }
-    )+};
-}
-
-programs! {
+program_tests! { SUITE on [1, 2, 4];
     g49_g50_g61_a_ring_with_notifications, g49_g50_g61_a_ring_with_notifications_under_mpirun: "ring";
     g50_a_transpose_with_write_notify, g50_a_transpose_with_write_notify_under_mpirun: "transpose";
     g01_to_g15_two_libraries_with_a_queue_each, g01_to_g15_two_libraries_with_a_queue_each_under_mpirun: "libraries";
@@ -43,6 +25,14 @@ programs! {
     g41_to_g59_lists_reads_and_memory_of_the_program, g41_to_g59_lists_under_mpirun: "calls";
     g18_to_g70_every_code, g18_to_g70_every_code_under_mpirun: "misuse";
     g17_threads_with_a_queue_each, g17_threads_with_a_queue_each_under_mpirun: "threads";
+}
+
+#[test]
+fn the_guides_program_runs() {
+    let program = compile("cc", C99, "../../../docs/programs/gaspi.c", Link::Shared);
+    for (ranks, sum) in [(1, 0), (2, 1), (4, 6)] {
+        assert_eq!(program.launched(ranks, &[]).expect_success().stdout, format!("sum {sum}\n"));
+    }
 }
 
 #[test]
@@ -62,8 +52,23 @@ fn g25_g53_g70_g71_the_others_go_on_when_a_rank_is_killed() {
 
 #[test]
 fn a_start_that_fails_has_its_own_text() {
-    let done = program("misuse").alone_with(&["start"], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
+    let program = program("misuse");
+    let env = codes::ENV.to_string();
+    let done = program.alone_with(&["start", &env], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
     assert!(done.stdout.starts_with("start: setting BELLWETHER_TRANSPORT=\"nonsense\""), "{done:#?}");
+    // One of two tasks that nobody connects.
+    let done = program.alone_with(&["start", &env], &[("OMPI_COMM_WORLD_SIZE", "2")]).expect_success();
+    assert!(done.stdout.starts_with("start: OMPI_COMM_WORLD_SIZE=2: "), "{done:#?}");
+    // The least limit that lets the system load the library. What this test has inherited counts.
+    let emfile = codes::EMFILE.to_string();
+    let limited = |files: usize| {
+        let mut limited = command("sh");
+        limited.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"]).arg(&program.path);
+        run(limited.args(["start", &emfile]), LIMIT)
+    };
+    let done = (4..64).map(limited).find(|done| !done.stderr.contains("loading shared libraries"));
+    let done = done.expect("a limit").expect_success();
+    assert!(done.stdout.contains("ulimit -n") || done.stdout.contains("Too many open files"), "{done:#?}");
 }
 
 #[test]

@@ -7,36 +7,18 @@ use std::fs;
 use std::mem::offset_of;
 
 use bellwether_runtime::vocabulary::lapi::{codes, raw::ReturnInfo};
-use common::{Link, Program, Start, compile};
+use common::{Link, Program, Suite, compile, program_tests};
 
 /// Without `-pedantic`: LAPI's programs turn functions into `void *`.
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"];
 
+const SUITE: Suite = Suite { prefix: "lapi", flags: C99, ranks: "tasks" };
+
 fn program(name: &str) -> Program {
-    compile("cc", C99, &format!("lapi_{name}.c"), Link::Shared)
+    SUITE.program(name)
 }
 
-fn on_each(name: &str, start: Start, tasks: &[usize]) {
-    program(name).on_each(start, tasks, &[], |tasks| format!("{name}: {tasks} tasks"));
-}
-
-/// Makes a test under the launcher, and one under mpirun, of each program.
-macro_rules! programs {
-    ($($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
-        #[test]
-        fn $test() {
-            on_each($name, Program::launched, &[1, 2, 3]);
-        }
-
-        #[cfg(feature = "mpi")]
-        #[test]
-        fn $under_mpirun() {
-            on_each($name, Program::mpirun, &[1, 2]);
-        }
-    )+};
-}
-
-programs! {
+program_tests! { SUITE on [1, 2, 3];
     l28_the_references_example, l28_the_references_example_under_mpirun: "example";
     l01_to_l65_rows, l01_to_l65_rows_under_mpirun: "rows";
     l29_to_l61_transfers, l29_to_l61_transfers_under_mpirun: "transfers";

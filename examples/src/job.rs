@@ -17,14 +17,14 @@ pub enum Failure {
     Input(anyhow::Error),
     /// Something went wrong while running: exit code 1.
     Running(anyhow::Error),
-    /// Rank 0 has already told the user; all ranks end with this exit code.
+    /// A rank has already told the user; all ranks end with this exit code.
     Told(u8),
 }
 
 impl Failure {
     /// Writes the message to standard error, unless that has been done. It does not name the rank that writes it: of ranks that
     /// fail for one reason, such as the loss of a peer, the launcher shows the message once, with their numbers.
-    fn tell(&self) {
+    pub fn tell(&self) {
         if !matches!(self, Failure::Told(_)) {
             // Nobody may be reading; the exit code still tells.
             let _ = writeln!(io::stderr().lock(), "error: {self}");
@@ -45,7 +45,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Input(error) | Failure::Running(error) => write!(f, "{error:#}"),
-            Failure::Told(_) => f.write_str("rank 0 has reported the error"),
+            Failure::Told(_) => f.write_str("another rank has reported the error"),
         }
     }
 }

@@ -10,6 +10,7 @@
 pub mod bale;
 pub mod bfs;
 pub mod cg;
+pub mod halo3d;
 pub mod heat;
 pub mod job;
 pub mod montecarlo;

@@ -41,6 +41,12 @@ fn wrong_arguments_are_exit_code_2() {
         refused(ranks, "montecarlo", &["--thickness=-1"], "from 0 up");
         refused(ranks, "montecarlo", &["--thickness", "-1"], "from 0 up");
         refused(ranks, "heat2d", &["--steps", "-1"], "invalid value '-1' for '--steps");
+        for form in [&[][..], &["--notifications"]] {
+            refused(ranks, "halo3d", &[form, &["--size", "0x4x4"]].concat(), "expected three numbers");
+            refused(ranks, "halo3d", &[form, &["--size", "8x8"]].concat(), "expected three numbers");
+            refused(ranks, "halo3d", &[form, &["--steps", "0"]].concat(), "--steps");
+            refused(ranks, "halo3d", &[form, &["--output", "no/such/folder.png"]].concat(), "no/such/folder.png");
+        }
         refused(ranks, "montecarlo", &["--absorption", "0", "--scattering", "0"], "larger than 0");
         refused(ranks, "montecarlo", &["--thickness", "1e9"], "mean free paths");
         refused(ranks, "montecarlo", &["--output", "no/such/folder.svg"], "no/such/folder.svg");
@@ -83,7 +89,7 @@ fn succeeds(ranks: usize, name: &str, arguments: &[&str]) -> (String, tempfile::
 /// What follows `word` in what the program prints.
 fn answer(ranks: usize, name: &str, arguments: &[&str], word: &str) -> String {
     let (out, _folder) = succeeds(ranks, name, arguments);
-    assert!(word != "answer" || out.contains("verified"), "{out}");
+    assert!(word != "answer" || ["verified", "every bit equals"].iter().any(|says| out.contains(says)), "{out}");
     out.lines().find(|line| line.starts_with(word)).unwrap().to_owned()
 }
 
@@ -118,6 +124,8 @@ fn processes_give_the_same_answer_for_any_number_of_ranks() {
         ("samplesort", &["--keys", "2"]),
         ("samplesort", &["--messages", "--keys", "1000", "--distribution", "few", "--check"]),
         ("transpose", &["--rows", "50", "--columns", "3"]),
+        ("halo3d", &["--size", "20x11x9", "--steps", "13", "--check"]),
+        ("halo3d", &["--notifications", "--size", "20x11x9", "--steps", "13", "--check"]),
         ("montecarlo", &["--particles", "5000"]),
         ("nbody", &["--bodies", "40", "--steps", "5"]),
         ("bfs", &["--scale", "8", "--check"]),
@@ -142,6 +150,30 @@ fn both_forms_of_samplesort_give_the_same_answer() {
     }
 }
 
+#[test]
+fn both_forms_of_halo3d_give_the_same_picture() {
+    let picture = |ranks, form: &[&str]| {
+        let arguments = [form, &["--size", "16x12x10", "--steps", "30", "--check"]].concat();
+        let (out, folder) = succeeds(ranks, "halo3d", &arguments);
+        let told = ["hidden    ", "check     every bit equals", "answer    digest "];
+        assert!(told.iter().all(|line| out.contains(line)) || ranks == 1, "{out}");
+        let answer = out.lines().last().unwrap().to_owned();
+        (answer, std::fs::read(folder.path().join("halo3d.png")).unwrap())
+    };
+    let alone = picture(1, &[]);
+    for ranks in [1, 2, 5, 8] {
+        assert!(picture(ranks, &[]) == alone && picture(ranks, &["--notifications"]) == alone, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn a_box_without_room_for_the_ranks_is_refused() {
+    for form in [&[][..], &["--notifications"]] {
+        let arguments = [form, &["--size", "4x3x2"]].concat();
+        refused(5, "halo3d", &arguments, "5 ranks do not divide it");
+    }
+}
+
 /// The commands under "Examples:" of a program's help: ranks, name, arguments.
 fn commands_of_help(name: &str) -> Vec<(usize, Vec<String>)> {
     let (help, _folder) = succeeds(1, name, &["--help"]);
@@ -162,7 +194,7 @@ fn commands_of_help(name: &str) -> Vec<(usize, Vec<String>)> {
 #[test]
 fn the_commands_that_help_names_start() {
     let mut tried = 0;
-    for name in ["heat2d", "cg", "samplesort", "transpose", "montecarlo", "nbody", "bfs"] {
+    for name in ["heat2d", "halo3d", "cg", "samplesort", "transpose", "montecarlo", "nbody", "bfs"] {
         let folder = tempfile::tempdir().unwrap();
         let commands = commands_of_help(name);
         assert!(commands.len() > 1, "{name} has examples");
@@ -191,7 +223,7 @@ fn git_ignores_what_examples_write_by_default() {
     if !git(&["rev-parse", "--is-inside-work-tree"]).is_ok_and(|output| output.status.success()) {
         return;
     }
-    for name in ["heat2d", "cg", "montecarlo", "nbody"] {
+    for name in ["heat2d", "halo3d", "cg", "montecarlo", "nbody"] {
         let (help, _folder) = succeeds(1, name, &["--help"]);
         let (_, after) = help.split_once("--output").unwrap();
         let file = after.split_once("[default: ").and_then(|(_, rest)| rest.split_once(']')).unwrap().0;
@@ -206,6 +238,7 @@ fn git_ignores_what_examples_write_by_default() {
 fn programs_say_where_their_picture_is() {
     for (name, arguments) in [
         ("heat2d", &["--size", "40x30", "--steps", "5"][..]),
+        ("halo3d", &["--size", "6x6x6", "--steps", "2"]),
         ("cg", &["--grid", "5"]),
         ("montecarlo", &["--particles", "100"]),
         ("nbody", &["--bodies", "10", "--steps", "1"]),

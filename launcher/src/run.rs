@@ -1,10 +1,11 @@
 //! `bellwether run`: starts a job and stays until its last rank has ended.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bellwether_runtime::Settings;
 use bellwether_runtime::bootstrap::OwnedJob;
 use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError};
@@ -44,8 +45,12 @@ that this command also has after `--`:
   bellwether run -n 4 --example heat2d -- --help")]
 pub struct Run {
     /// How many ranks to start
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks)]
-    ranks: usize,
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks, required_unless_present = "machinefile")]
+    ranks: Option<usize>,
+
+    /// A file with a host on each line, one for each rank, as gaspi_run takes it; this command starts ranks on this host only
+    #[arg(short = 'm', long, value_name = "FILE")]
+    machinefile: Option<PathBuf>,
 
     /// Which CPUs a rank may use: `core` binds each rank to one CPU, in turn; `none` leaves that to the system
     #[arg(long, value_enum, default_value = "none")]
@@ -97,8 +102,9 @@ pub enum Binding {
 impl Run {
     /// Runs the job and gives its exit status.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let ranks = self.ranks()?;
         let (program, args) = self.program()?;
-        let mut spec = JobSpec::new(program, args, self.ranks);
+        let mut spec = JobSpec::new(program, args, ranks);
         spec.bind = match self.bind {
             Binding::Core => Bind::Core,
             Binding::None => Bind::None,
@@ -108,9 +114,24 @@ impl Run {
         spec.grace = self.grace;
         spec.adopt = true;
         let settings = Settings::from_env()?;
-        let outcome = OwnedJob::create(self.ranks, &settings)?.supervise(spec)?;
+        let outcome = OwnedJob::create(ranks, &settings)?.supervise(spec)?;
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))
+    }
+
+    /// The number of ranks, of the command line or of the machine file.
+    fn ranks(&self) -> anyhow::Result<usize> {
+        let Some(path) = &self.machinefile else { return self.ranks.context("no number of ranks is given") };
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let own = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read this host's name")?;
+        let listed = ranks_here(&text, own.trim());
+        let listed = listed.with_context(|| format!("cannot use {}", path.display()))?;
+        match self.ranks {
+            Some(ranks) if ranks > listed => {
+                bail!("{} has lines for {listed} ranks, and -n asks for {ranks}", path.display())
+            }
+            ranks => Ok(ranks.unwrap_or(listed)),
+        }
     }
 
     fn program(&self) -> anyhow::Result<(OsString, Vec<OsString>)> {
@@ -124,6 +145,28 @@ impl Run {
         }
         let (program, args) = self.command.split_first().context("no program is named")?;
         Ok((program.clone(), args.to_vec()))
+    }
+}
+
+/// How many lines of a machine file name this host; all have to.
+fn ranks_here(text: &str, own: &str) -> anyhow::Result<usize> {
+    // A name without a domain is that of every domain.
+    let is_same = |host: &str| match (host.split_once('.'), own.split_once('.')) {
+        (Some((host, _)), None) => host.eq_ignore_ascii_case(own),
+        (None, Some((own, _))) => host.eq_ignore_ascii_case(own),
+        _ => host.eq_ignore_ascii_case(own),
+    };
+    let is_own = |host: &str| ["localhost", "127.0.0.1", "::1"].contains(&host) || is_same(host);
+    let hosts = || text.lines().map(str::trim).filter(|host| !host.is_empty() && !host.starts_with('#'));
+    if let Some(other) = hosts().find(|host| !is_own(host)) {
+        bail!(
+            "it names {other}, and this host is {own}: `bellwether run` starts ranks on one host; \
+             on several hosts use `srun --mpi=pmix`, or `mpirun --hostfile FILE`"
+        );
+    }
+    match hosts().count() {
+        0 => bail!("it names no host"),
+        ranks => Ok(ranks),
     }
 }
 
@@ -173,6 +216,19 @@ mod tests {
         for wrong in ["", "s", "-1s", "5 days", "1e400", "nan", "inf"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn machine_files() {
+        let ranks = |text: &str| ranks_here(text, "node7.cluster");
+        assert_eq!(ranks("localhost\nnode7\n\n# two more\nnode7.cluster\n 127.0.0.1 \n").expect("all are here"), 4);
+        let other = ranks("node7\nnode8\n").expect_err("another host").to_string();
+        assert!(other.contains("names node8") && other.contains("mpirun --hostfile"), "{other}");
+        assert_eq!(ranks("NODE7.cluster\nNode7\n").expect("letters of either case"), 2);
+        let other = ranks("node7.rack2\n").expect_err("the same name in another domain").to_string();
+        assert!(other.contains("names node7.rack2"), "{other}");
+        assert_eq!(ranks_here("node7.rack2\n", "node7").expect("this host has no domain"), 1);
+        assert_eq!(ranks("\n# none\n").expect_err("no host").to_string(), "it names no host");
     }
 
     #[test]

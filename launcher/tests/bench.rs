@@ -248,7 +248,7 @@ fn peers_that_are_absent_are_said() {
 /// The programs for C and C++ make the same calls, and tell a time for each figure that has one.
 #[test]
 fn ours_through_c_stands_beside() {
-    let kinds = ["lapi-am", "lapi-rate", "lapi-bandwidth", "matching"];
+    let kinds = ["gaspi-notify", "gaspi-post", "lapi-am", "lapi-rate", "lapi-bandwidth", "matching"];
     let done = bench(&[&kinds[..], &["--quick", "--json", "--against", "c"]].concat());
     assert_eq!(done.code(), 0, "{done:?}");
     for kind in kinds {

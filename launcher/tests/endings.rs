@@ -262,6 +262,24 @@ fn numbers_of_ranks_that_make_no_sense() {
         assert_eq!(done.code(), 2, "{number}");
         assert!(done.err.contains("--ranks <N>"), "{number}: {}", done.err);
     }
+    let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("plain text").to_owned()
+    };
+    let [here, other] = [file("here", "localhost\nlocalhost\nlocalhost\n"), file("other", "localhost\nnode8\n")];
+    let started = |arguments: &[&str]| run(bellwether(&[arguments, &["sh", "-c", "echo $BELLWETHER_SIZE"]].concat()));
+    assert_eq!(started(&["run", "-m", &here]).out, "3\n3\n3\n");
+    assert_eq!(started(&["run", "--machinefile", &here, "-n", "2"]).out, "2\n2\n");
+    for (arguments, told) in [
+        (&["run", "-m", &here, "-n", "4"][..], "has lines for 3 ranks, and -n asks for 4"),
+        (&["run", "-m", &other], "it names node8"),
+        (&["run", "-m", "no/such/file"], "cannot read no/such/file"),
+    ] {
+        let done = started(arguments);
+        assert!(done.code() == 2 && done.err.contains(told), "{done:?}");
+    }
     assert!(run(bellwether(&["run", "-n", "0", "true"])).err.contains("at least 1 rank"));
 }
 

@@ -17,6 +17,7 @@ pages! {
     from_mpi: "from-mpi";
     from_openshmem: "from-openshmem";
     from_lapi: "from-lapi";
+    from_gaspi: "from-gaspi";
     from_cheetah: "from-cheetah";
     from_upcxx: "from-upcxx";
     from_lamellar: "from-lamellar";

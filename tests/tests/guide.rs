@@ -68,6 +68,8 @@ fn pages_show_the_programs_that_are_run() {
         ("docs/src/from-openshmem.md", "openshmem.c"),
         ("docs/src/from-lapi.md", "lapi.c"),
         ("docs/src/from-lapi.md", "from_lapi.rs"),
+        ("docs/src/from-gaspi.md", "gaspi.c"),
+        ("docs/src/from-gaspi.md", "from_gaspi.rs"),
         ("docs/src/from-cheetah.md", "cheetah.c"),
         ("docs/src/from-cheetah.md", "cheetah.cpp"),
     ];
@@ -105,7 +107,8 @@ fn the_programs_run_on_any_number_of_ranks() {
         let array = printed(env!("CARGO_BIN_EXE_guide_array"), ranks);
         assert_eq!(array, [format!("sum {sum:.6}, last 1e-6")], "{ranks} ranks");
         let total = format!("sum {}", ranks * (ranks - 1) / 2);
-        assert_eq!(printed(env!("CARGO_BIN_EXE_guide_from_lapi"), ranks), [total]);
+        assert_eq!(printed(env!("CARGO_BIN_EXE_guide_from_lapi"), ranks), std::slice::from_ref(&total));
+        assert_eq!(printed(env!("CARGO_BIN_EXE_guide_from_gaspi"), ranks), [total]);
         let readme = (0..ranks).flat_map(|rank| {
             let next = (rank + 1) % ranks;
             [format!("rank {rank} heard from {}", before(rank)), format!("rank {next} says {}", 20 + next)]

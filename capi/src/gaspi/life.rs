@@ -149,7 +149,7 @@ extern "C" fn at_exit() {
 }
 
 /// # Errors
-/// As [`Process::proc_init`]; [`codes::ERROR`] if the job cannot be joined, whose text `gaspi_print_error` gives.
+/// As [`Process::proc_init`]; a code of [`codes::of_start`] if the job cannot be joined, whose reason `gaspi_print_error` gives.
 fn init(timeout: Timeout) -> Result<()> {
     let _waiting = Waiting::begin();
     let process = {
@@ -159,7 +159,8 @@ fn init(timeout: Timeout) -> Result<()> {
         }
         if held.process.is_null() {
             watch(&mut held)?;
-            let process = Process::start(World::builder()).map_err(|error| failed(&error.to_string()))?;
+            let process = Process::start(World::builder())
+                .map_err(|error| failed(codes::of_start(&error), &error.to_string()))?;
             held.process = Box::into_raw(Box::new(process));
         }
         let config = settings::config(held.settings.get_or_insert_default());

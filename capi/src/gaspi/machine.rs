@@ -9,13 +9,14 @@ use bellwether_runtime::vocabulary::gaspi::{Code, codes};
 
 use super::{TEXT, calls, check, store};
 
-/// The text of a code, for good: of [`codes::ERROR`] the last one of this thread, if there is one.
+/// The text of a code, for good: that of this thread's last error with a text of its own, if it has this code.
 fn text_of(code: c_int) -> *const c_char {
     static TEXTS: OnceLock<Vec<(i32, CString)>> = OnceLock::new();
-    let own = |text: &std::cell::RefCell<Option<CString>>| text.borrow().as_ref().map(|text| text.as_ptr());
-    if code == codes::ERROR
-        && let Some(own) = TEXT.try_with(own).ok().flatten()
-    {
+    let own = TEXT.try_with(|kept| match &*kept.borrow() {
+        Some((own, text)) if *own == code => Some(text.as_ptr()),
+        _ => None,
+    });
+    if let Some(own) = own.ok().flatten() {
         return own;
     }
     let texts = TEXTS.get_or_init(|| {
@@ -26,7 +27,7 @@ fn text_of(code: c_int) -> *const c_char {
     known.map_or(c"The number is no code of GASPI.".as_ptr(), |(_, text)| text.as_ptr())
 }
 
-/// The text of a code, which stays as it is: of `GASPI_ERROR` until this thread's next error without a code of its own.
+/// The text of a code, which stays as it is: that of a failed start until this thread's next error with a text of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gaspi_error_str(code: c_int) -> *const c_char {
     crate::fault::catch(|| text_of(code)).unwrap_or(c"".as_ptr())

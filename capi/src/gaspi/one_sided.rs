@@ -39,39 +39,58 @@ fn bytes_of(parts: &[Part]) -> u64 {
     parts.iter().map(|part| part.size).sum()
 }
 
+/// Defines calls that post one transfer, and calls that post a list of them: names, the runtime's function, what is counted.
+macro_rules! transfers {
+    (one: $($name:ident, $profiled:ident: $post:ident, $counter:ident, $bytes:ident;)+) => {calls! {$(
+        $name, $profiled(
+            local: u8,
+            local_offset: u64,
+            rank: u16,
+            remote: u8,
+            remote_offset: u64,
+            size: u64,
+            queue: u8,
+            timeout: u64,
+        ) {
+            let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
+            working()?.$post(part, rank, queue, Timeout::from_millis(timeout))?;
+            count(Counter::$counter, Counter::$bytes, size);
+            Ok(())
+        }
+    )+}};
+    (list: $($name:ident, $profiled:ident: $post:ident, $counter:ident, $bytes:ident;)+) => {calls! {$(
+        $name, $profiled(
+            number: u32,
+            local: *const u8,
+            local_offset: *const u64,
+            rank: u16,
+            remote: *const u8,
+            remote_offset: *const u64,
+            size: *const u64,
+            queue: u8,
+            timeout: u64,
+        ) {
+            let process = working()?;
+            // SAFETY: the caller guarantees that all are null or valid for `number` values.
+            let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
+            process.$post(&parts, rank, queue, Timeout::from_millis(timeout))?;
+            count(Counter::$counter, Counter::$bytes, bytes_of(&parts));
+            Ok(())
+        }
+    )+}};
+}
+
+transfers! { one:
+    gaspi_write, pgaspi_write: write, Writes, WrittenBytes;
+    gaspi_read, pgaspi_read: read, Reads, ReadBytes;
+}
+
+transfers! { list:
+    gaspi_write_list, pgaspi_write_list: write_list, Writes, WrittenBytes;
+    gaspi_read_list, pgaspi_read_list: read_list, Reads, ReadBytes;
+}
+
 calls! {
-    gaspi_write, pgaspi_write(
-        local: u8,
-        local_offset: u64,
-        rank: u16,
-        remote: u8,
-        remote_offset: u64,
-        size: u64,
-        queue: u8,
-        timeout: u64,
-    ) {
-        let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
-        working()?.write(part, rank, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Writes, Counter::WrittenBytes, size);
-        Ok(())
-    }
-
-    gaspi_read, pgaspi_read(
-        local: u8,
-        local_offset: u64,
-        rank: u16,
-        remote: u8,
-        remote_offset: u64,
-        size: u64,
-        queue: u8,
-        timeout: u64,
-    ) {
-        let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
-        working()?.read(part, rank, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Reads, Counter::ReadBytes, size);
-        Ok(())
-    }
-
     gaspi_notify, pgaspi_notify(segment: u8, rank: u16, id: u32, value: u32, queue: u8, timeout: u64) {
         working()?.notify(Note { segment, id, value }, rank, queue, Timeout::from_millis(timeout))?;
         count(Counter::Notifications, Counter::WrittenBytes, 0);
@@ -115,25 +134,6 @@ calls! {
         Ok(())
     }
 
-    gaspi_write_list, pgaspi_write_list(
-        number: u32,
-        local: *const u8,
-        local_offset: *const u64,
-        rank: u16,
-        remote: *const u8,
-        remote_offset: *const u64,
-        size: *const u64,
-        queue: u8,
-        timeout: u64,
-    ) {
-        let process = working()?;
-        // SAFETY: the caller guarantees that all are null or valid for `number` values.
-        let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
-        process.write_list(&parts, rank, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Writes, Counter::WrittenBytes, bytes_of(&parts));
-        Ok(())
-    }
-
     gaspi_write_list_notify, pgaspi_write_list_notify(
         number: u32,
         local: *const u8,
@@ -155,25 +155,6 @@ calls! {
         process.write_list_notify(&parts, rank, note, queue, Timeout::from_millis(timeout))?;
         count(Counter::Writes, Counter::WrittenBytes, bytes_of(&parts));
         count(Counter::Notifications, Counter::WrittenBytes, 0);
-        Ok(())
-    }
-
-    gaspi_read_list, pgaspi_read_list(
-        number: u32,
-        local: *const u8,
-        local_offset: *const u64,
-        rank: u16,
-        remote: *const u8,
-        remote_offset: *const u64,
-        size: *const u64,
-        queue: u8,
-        timeout: u64,
-    ) {
-        let process = working()?;
-        // SAFETY: the caller guarantees that all are null or valid for `number` values.
-        let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
-        process.read_list(&parts, rank, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Reads, Counter::ReadBytes, bytes_of(&parts));
         Ok(())
     }
 

@@ -108,7 +108,8 @@ fn start(function: Option<Function>, argument: *mut c_void) -> Result<()> {
         unsafe { function(argument) };
     };
     let started = std::thread::Builder::new().spawn(body);
-    pool.running.push(started.map_err(|error| failed(&format!("gaspi_threads_run: no thread: {error}")))?);
+    pool.running
+        .push(started.map_err(|error| failed(codes::ERROR, &format!("gaspi_threads_run: no thread: {error}")))?);
     Ok(())
 }
 

@@ -113,6 +113,43 @@ fn kept(compiler: &str, flags: &[&str], source: &Path) -> PathBuf {
     built().join("c-programs").join(format!("{name}-{:016x}", hasher.finish()))
 }
 
+/// The C programs of one vocabulary, `tests/programs/PREFIX_NAME.c`. Each prints a last line that names its ranks, as `ring: 2 ranks`.
+pub struct Suite {
+    pub prefix: &'static str,
+    pub flags: &'static [&'static str],
+    /// What the vocabulary calls ranks.
+    pub ranks: &'static str,
+}
+
+impl Suite {
+    pub fn program(&self, name: &str) -> Program {
+        compile("cc", self.flags, &format!("{}_{name}.c", self.prefix), Link::Shared)
+    }
+
+    pub fn on_each(&self, name: &str, start: Start, counts: &[usize]) {
+        self.program(name).on_each(start, counts, &[], |count| format!("{name}: {count} {}", self.ranks));
+    }
+}
+
+/// Makes a test under the launcher, on so many ranks, and one under mpirun, of each program of a [`Suite`].
+#[allow(unused_macros, reason = "each test file uses some of it")]
+macro_rules! program_tests {
+    ($suite:ident on $counts:expr; $($test:ident, $under_mpirun:ident: $name:literal;)+) => {$(
+        #[test]
+        fn $test() {
+            $suite.on_each($name, $crate::common::Program::launched, &$counts);
+        }
+
+        #[cfg(feature = "mpi")]
+        #[test]
+        fn $under_mpirun() {
+            $suite.on_each($name, $crate::common::Program::mpirun, &[1, 2]);
+        }
+    )+};
+}
+#[allow(unused_imports, reason = "each test file uses some of it")]
+pub(crate) use program_tests;
+
 /// A way to start a program on so many ranks with arguments: [`Program::launched`] or [`Program::mpirun`].
 pub type Start = fn(&Program, usize, &[&str]) -> Outcome;
 

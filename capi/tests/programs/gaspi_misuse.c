@@ -1,6 +1,6 @@
 /*
  * Every code of GASPI.h that a call can provoke. Nothing is posted or changed by a call that is refused.
- * Usage: gaspi_misuse [start]
+ * Usage: gaspi_misuse [start CODE]
  */
 #include "gaspi_test.h"
 
@@ -498,10 +498,12 @@ int main(int argc, char **argv) {
     gaspi_number_t is = 9;
     gaspi_config_t config;
     gaspi_rank_t local = 99, locals = 99;
-    if (argc > 1 && strcmp(argv[1], "start") == 0) {
+    if (argc > 2 && strcmp(argv[1], "start") == 0) {
         gaspi_string_t text = NULL;
-        GIVES(GASPI_ERROR, gaspi_proc_init(BLOCK));
-        OK(gaspi_print_error(GASPI_ERROR, &text));
+        const gaspi_return_t code = gaspi_proc_init(BLOCK);
+        CHECK(code == (gaspi_return_t)atoi(argv[2]));
+        OK(gaspi_print_error(code, &text));
+        CHECK(strcmp(gaspi_error_str(code), text) == 0);
         printf("start: %s\n", text);
         free(text);
         return 0;

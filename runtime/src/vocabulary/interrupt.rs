@@ -17,7 +17,8 @@ const BURST: usize = 64;
 /// The thread, until this is dropped.
 pub(super) struct Interrupts {
     over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+    /// `None`: it was waited for.
+    thread: Option<JoinHandle<()>>,
 }
 
 /// What the thread makes progress for.
@@ -32,20 +33,36 @@ pub(super) trait Idle: Send + 'static {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        // It sees this before it enters, where this thread is now.
-        self.over.store(true, Ordering::Release);
-        self.thread.thread().unpark();
+        self.signal();
     }
 }
 
 impl Interrupts {
+    /// As the drop, but waits until the thread has ended. `wake` waits until the thread is outside, and ends its [`doze`](Idle::doze).
+    pub(super) fn end(self, wake: impl FnOnce()) {
+        self.signal();
+        // The thread has announced its doze before, or sees that all is over.
+        wake();
+        let mut ended = self;
+        if let Some(thread) = ended.thread.take() {
+            // A panic of it was told.
+            let _ = thread.join();
+        }
+    }
+
+    fn signal(&self) {
+        // It sees this before it enters, where this thread is now.
+        self.over.store(true, Ordering::Release);
+        self.thread.iter().for_each(|thread| thread.thread().unpark());
+    }
+
     /// # Errors
     /// Those of the system.
     pub(super) fn start(name: String, idle: impl Idle) -> std::io::Result<Interrupts> {
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
         let thread = thread::Builder::new().name(name).spawn(move || make_progress(&idle, &ends))?;
-        Ok(Interrupts { over, thread })
+        Ok(Interrupts { over, thread: Some(thread) })
     }
 }
 

@@ -38,7 +38,9 @@ fn main() -> ExitCode {
         }
     };
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
-    let task = Task { process, virtual_time: false };
+    // Where the tests have RDMA, that is emulated.
+    let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|set| set == "verbs");
+    let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
     if let Some(folder) = killed {
         bellwether_tests::gaspi::killed::one_of_four(&task);

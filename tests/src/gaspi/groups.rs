@@ -88,7 +88,7 @@ pub(super) fn g33(task: &Task) {
             }
             here.barrier();
         }
-        let rounds = if task.virtual_time { 50 } else { 1000 };
+        let rounds = task.times(50, 1000);
         for round in 0..rounds {
             watchdog::at(format!("barrier {round}"));
             match (round + here.me) % 2 {

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Config, Datatype, GROUP_ALL, Operation, State, codes};
+use bellwether_runtime::vocabulary::gaspi::{
+    Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Segment, State, codes,
+};
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
 
@@ -19,12 +21,20 @@ const SHORT: super::Timeout = After(Duration::from_millis(200));
 /// If a row does not hold.
 pub fn one_of_four(task: &Task) {
     let p = &task.process;
-    ok("proc_init", p.proc_init(Block));
+    let gaspi = ok("begin", Gaspi::begin(p, Config::default()).block());
     let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
     assert_eq!(here.n, 4);
     ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
     let queue = ok("queue_create", p.queue_create(Block));
+    // Those of the start: the first one is used by number.
+    let [by_number, dropped, closed] = [(); 3].map(|()| ok("queue", gaspi.queue(Block)));
+    let segment = ok("segment", gaspi.segment(4096).block());
     here.barrier();
+    // Requests to the victim, which nobody has waited for when it is gone.
+    for queue in [&dropped, &closed] {
+        ok("write", queue.write(segment.here(0..8), segment.there(VICTIM, 8)));
+        ok("read", queue.read(segment.here(16..24), segment.there(VICTIM, 16)));
+    }
     if here.me == usize::from(VICTIM) {
         // Computes, and makes no call.
         std::thread::sleep(Duration::from_secs(100));
@@ -42,9 +52,18 @@ pub fn one_of_four(task: &Task) {
     }
     g70_state(&here, queue);
     g71_limits(&here);
+    let queues = ok("queue_num", p.queue_num());
+    fails(codes::ERROR, dropped.write(segment.here(0..8), segment.there(VICTIM, 8)));
+    drop(dropped);
+    // Whether the requests were complete before depends on the network.
+    let _ = closed.close().block();
+    assert_eq!(p.queue_num(), Ok(queues - 2), "both are given back");
+    segment_of_all(&gaspi, segment);
     group_of_the_others(&here);
     waits_for_anybody(&here);
-    ok("proc_term", p.proc_term(Block));
+    drop(by_number);
+    drop(gaspi);
+    fails(codes::NOINIT, p.proc_rank());
     // It needs all, and another call begins anew.
     for _ in 0..2 {
         ok("config_set", p.config_set(Config::default()));
@@ -111,6 +130,15 @@ fn g71_limits(here: &Here<'_>) {
     comes_back("segment_create", &mut || p.segment_create(90, 64, GROUP_ALL, SHORT));
     comes_back("waitsome", &mut || p.notify_waitsome(S, FREE, 1, SHORT).map(drop));
     comes_back("passive_receive", &mut || p.passive_receive(S, 0, 8, SHORT).map(drop));
+}
+
+/// Nothing is left of a segment that a lost process should have a part of.
+fn segment_of_all(gaspi: &Gaspi<'_>, before: Segment<'_>) {
+    let begin = Instant::now();
+    let outcome = gaspi.segment(64).within(SHORT);
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    assert!(!matches!(outcome, Ok(Outcome::Done(_))), "one has no part");
+    ok("close", before.close());
 }
 
 fn group_of_the_others(here: &Here<'_>) {

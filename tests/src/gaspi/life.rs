@@ -60,10 +60,7 @@ pub(super) fn g19(task: &Task) {
         if here.me == 0 {
             assert_eq!(ok("atomic", here.p.atomic_fetch_add(S, 800, 0, 0, Block)), here.n as u64, "each added once");
         }
-        ok(
-            "read",
-            here.p.read(part(0, 4096, if task.virtual_time { 1 << 14 } else { 1 << 20 }), here.next(), 0, Block),
-        );
+        ok("read", here.p.read(part(0, 2 << 20, task.times(1 << 14, 1 << 20)), here.next(), 0, Block));
         test_loop("wait", |timeout| here.p.wait(0, timeout));
         ok("notify", here.p.notify(note(5, 6), here.next(), 0, Block));
         assert_eq!(test_loop("waitsome", |timeout| here.p.notify_waitsome(S, 0, 10, timeout)).0, Some(5));
@@ -137,7 +134,7 @@ pub(super) fn g23(task: &Task) {
             assert_eq!(here.bytes(0, 8), [0; 8], "life {life}");
             here.barrier();
             here.fill(0, &[7; 8]);
-            ok("write", here.p.write_notify(part(0, 0, 8), here.next(), note(life, 1), 0, Block));
+            ok("write", here.p.write_notify(part(0, 64, 8), here.next(), note(life, 1), 0, Block));
             here.take(life);
             let group = ok("group", here.p.group_create());
             assert_eq!(group, 1);
@@ -262,7 +259,7 @@ pub(super) fn g21_threads(task: &Task) {
     if task.virtual_time {
         return;
     }
-    for _ in 0..20 {
+    for _ in 0..task.times(3, 20) {
         let outcomes = std::thread::scope(|scope| {
             let threads = [(); 2].map(|()| scope.spawn(|| p.proc_init(Block)));
             threads.map(|thread| thread.join().expect("no panic"))

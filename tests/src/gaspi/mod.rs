@@ -6,6 +6,7 @@ pub mod killed;
 mod life;
 mod notifications;
 mod one_sided;
+mod owned;
 mod passive;
 mod queues;
 mod segments;
@@ -26,6 +27,8 @@ pub struct Task {
     pub process: Process,
     /// Time passes only while all processes wait, and calls are for one thread.
     pub virtual_time: bool,
+    /// The machine is emulated, or a sanitizer watches, and all takes twenty times as long.
+    pub emulated: bool,
 }
 
 /// A row: the program of one process.
@@ -118,6 +121,18 @@ rows! { $
     g67_a_late_message_is_not_of_the_next_life_cycle: passive::g67_late;
     g68_every_sender_gets_its_turn: passive::g68;
     g69_passive_messages_have_a_size: passive::g69;
+    owned_g02_queues_are_given_back_when_they_are_complete: owned::g02;
+    owned_g15_a_library_waits_for_its_queue_alone: owned::g15;
+    owned_g19_calls_are_resumed_and_take_effect_once: owned::g19;
+    owned_g19_a_dropped_start_goes_on: owned::g19_start;
+    owned_g19_a_dropped_segment_goes_on: owned::g19_segment;
+    owned_g19_a_dropped_group_goes_on: owned::g19_group;
+    owned_g23_a_drop_ends_the_working_phase: owned::g23;
+    owned_g23_values_of_an_ended_phase_touch_nothing: owned::g23_ended;
+    owned_g40_a_segment_is_at_all_members_or_at_none: owned::g40;
+    owned_g42_segments_are_made_together_and_given_back: owned::g42;
+    owned_g57_lists_and_reads_notify: owned::g57;
+    owned_g61_notifications_have_one_owner: owned::g61;
 }
 
 /// The row whose name begins with `name`.
@@ -143,6 +158,11 @@ struct Here<'a> {
 }
 
 impl Task {
+    /// How often something is tried: the first where each time takes long.
+    fn times<T>(&self, few: T, many: T) -> T {
+        if self.virtual_time || self.emulated { few } else { many }
+    }
+
     /// Runs `body` in the working phase, with a segment.
     fn works(&self, body: impl FnOnce(&Here<'_>)) {
         let p = &self.process;

@@ -63,7 +63,7 @@ pub(super) fn g47(task: &Task) {
 
 pub(super) fn g49(task: &Task) {
     task.works(|here| {
-        let rounds = if task.virtual_time { 10 } else { 300 };
+        let rounds = task.times(10, 300);
         let sizes = [8u64, 1, 24, 4096, 70_001, 8, 1 << 20];
         for round in 0..rounds {
             let (mut at, mut places) = (0, Vec::new());
@@ -91,7 +91,7 @@ pub(super) fn g49(task: &Task) {
 
 pub(super) fn g50(task: &Task) {
     task.works(|here| {
-        let rounds = if task.virtual_time { 20 } else { 1000 };
+        let rounds = task.times(20, 1000);
         for round in 0..rounds {
             let len = [8, 100, 65_000][round % 3];
             here.fill(0, &pattern(round + here.me, len));
@@ -139,12 +139,12 @@ pub(super) fn g51(task: &Task) {
 
 pub(super) fn g53(task: &Task) {
     task.works(|here| {
-        ok("read", here.p.read(part(0, 0, 1 << 20), here.next(), 5, Block));
-        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("read", here.p.read(part(0, 2 << 20, 1 << 20), here.next(), 5, Block));
+        ok("write", here.p.write(part(0, 3 << 20, 8), here.next(), 5, Block));
         ok("purge", here.p.queue_purge(5, Block));
         assert_eq!(here.p.queue_size(5), Ok(0));
         ok("wait", here.p.wait(5, Test));
-        ok("write", here.p.write(part(0, 0, 8), here.next(), 5, Block));
+        ok("write", here.p.write(part(0, 3 << 20, 8), here.next(), 5, Block));
         ok("wait", here.p.wait(5, Block));
     });
 }
@@ -272,7 +272,7 @@ pub(super) fn g58(task: &Task) {
 pub(super) fn g59(task: &Task) {
     task.works(|here| {
         let p = here.p;
-        let times = if task.virtual_time { 30 } else { 5_000 };
+        let times = task.times(30, 5_000);
         let mut last = None;
         for _ in 0..times {
             let before = ok("add", p.atomic_fetch_add(S, 64, 0, 3, Block));
@@ -283,7 +283,7 @@ pub(super) fn g59(task: &Task) {
         assert_eq!(ok("add", p.atomic_fetch_add(S, 64, 0, 0, Block)), 3 * times * here.n as u64);
         // A lock, and a word that it protects.
         let word = |offset| part(offset, offset, 8);
-        for _ in 0..if task.virtual_time { 5 } else { 200 } {
+        for _ in 0..task.times(5, 200) {
             while ok("swap", p.atomic_compare_swap(S, 128, 0, 0, here.me as u64 + 1, Block)) != 0 {}
             ok("read", p.read(word(256), 0, 0, Block));
             ok("wait", p.wait(0, Block));
@@ -299,7 +299,7 @@ pub(super) fn g59(task: &Task) {
         here.barrier();
         if here.me == 0 {
             let value = u64::from_ne_bytes(here.bytes(256, 8).try_into().expect("eight bytes"));
-            assert_eq!(value, here.n as u64 * if task.virtual_time { 5 } else { 200 });
+            assert_eq!(value, here.n as u64 * task.times(5, 200));
         }
         for offset in [1, 4, 7, 65] {
             fails(codes::UNALIGN_OFF, p.atomic_fetch_add(S, offset, here.next(), 1, Block));

@@ -32,7 +32,7 @@ pub(super) fn g67(task: &Task) {
 
 pub(super) fn g68(task: &Task) {
     task.works(|here| {
-        let times = if task.virtual_time { 20 } else { 300 };
+        let times = task.times(20, 300);
         if here.me == 0 {
             let mut left = vec![times; here.n];
             left[0] = 0;

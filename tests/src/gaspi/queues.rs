@@ -171,7 +171,7 @@ pub(super) fn g15(task: &Task) {
 
 pub(super) fn g16(task: &Task) {
     task.works(|here| {
-        let cycles = if task.virtual_time { 300 } else { 10_000 };
+        let cycles = task.times(100, 10_000);
         for cycle in 0..cycles {
             let queue = ok("create", here.p.queue_create(Block));
             assert_eq!(queue, 8, "cycle {cycle}");

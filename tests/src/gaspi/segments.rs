@@ -245,7 +245,7 @@ pub(super) fn g42_threads(task: &Task) {
                     }
                 });
             }
-            for round in 0..100 {
+            for round in 0..task.times(20, 100) {
                 ok("alloc", p.segment_alloc(BRIEF, 4096 + round));
                 std::thread::yield_now();
                 ok("delete", p.segment_delete(BRIEF));
@@ -276,7 +276,7 @@ pub(super) fn g42_own(task: &Task) {
                     }
                 }
             });
-            for round in 0..200 {
+            for round in 0..task.times(20, 200) {
                 // SAFETY: it stays, and until the segment is deleted only calls touch it.
                 unsafe { ok("bind", p.segment_bind(BOUND, memory.as_mut_ptr(), LEN as u64)) };
                 std::thread::sleep(Duration::from_micros(50 * (round % 8)));

@@ -15,6 +15,7 @@ use crate::bench::kind::Kind;
 /// The programs, compiled with `bellwether cc` and `bellwether c++`.
 pub struct Library {
     command: PathBuf,
+    gaspi: PathBuf,
     lapi: PathBuf,
     matching: PathBuf,
     /// Value of the setting for the transport.
@@ -38,9 +39,10 @@ impl Library {
             compiling.env_remove("CARGO");
             run(compiling, COMPILING).map(|_| to).with_context(|| format!("compiling {file}"))
         };
+        let gaspi = compile("cc", "gaspi.c", include_str!("gaspi.c"))?;
         let lapi = compile("cc", "lapi.c", include_str!("lapi.c"))?;
         let matching = compile("c++", "matching.cpp", include_str!("matching.cpp"))?;
-        Ok(Library { command, lapi, matching, transport, quick })
+        Ok(Library { command, gaspi, lapi, matching, transport, quick })
     }
 
     /// Runs one of them for all sizes at once.
@@ -49,6 +51,7 @@ impl Library {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         let program = match kind {
+            Kind::GaspiNotify | Kind::GaspiPost => &self.gaspi,
             Kind::LapiAm | Kind::LapiRate | Kind::LapiBandwidth => &self.lapi,
             Kind::Matching => &self.matching,
             _ => return Ok(Vec::new()),

@@ -27,7 +27,7 @@ pub enum Peer {
     Ucx,
     /// The verbs' own ib_write_lat, ib_write_bw, ib_send_lat and ib_atomic_lat
     Perftest,
-    /// Ours through the libraries for C and C++: lapi-am, lapi-rate, lapi-bandwidth, matching
+    /// Ours through the libraries for C and C++: gaspi-notify, gaspi-post, lapi-am, lapi-rate, lapi-bandwidth, matching
     C,
 }
 

@@ -46,10 +46,29 @@ pub(super) fn of_error(error: &Error) -> i32 {
         Error::RankOutOfRange { .. } => INV_RANK,
         Error::Misaligned { .. } => UNALIGN_OFF,
         Error::OutOfMemory { .. } => MEMALLOC,
+        error if is_file_limit(error) => EMFILE,
         _ => ERROR,
     };
     tracing::warn!(code, %error, "a GASPI call fails");
     code
+}
+
+/// The code that stands for an error of [`Process::start`](super::Process::start), as a C program gets it from `gaspi_proc_init`: [`EMFILE`];
+/// [`ENV`] if a setting has no meaning, or if this process was started as one of several and came up alone; [`MEMALLOC`];
+/// [`SN`] if the processes did not find each other; else [`ERROR`].
+pub fn of_start(error: &Error) -> i32 {
+    match error {
+        error if is_file_limit(error) => EMFILE,
+        Error::Setting { .. } | Error::StartedApart { .. } => ENV,
+        Error::OutOfMemory { .. } => MEMALLOC,
+        Error::Start(_) | Error::Mpi { .. } => SN,
+        _ => ERROR,
+    }
+}
+
+/// The limit of open files of the process, or of the system.
+fn is_file_limit(error: &Error) -> bool {
+    matches!(error, Error::Os { source, .. } if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)))
 }
 
 #[cfg(test)]
@@ -63,6 +82,14 @@ mod tests {
             assert!(text.ends_with('.'), "{name}");
         }
         assert_eq!((CODES.len(), text(29)), (30, None));
+        let os = |number| Error::Os {
+            doing: "starting",
+            call: "memfd_create",
+            source: std::io::Error::from_raw_os_error(number),
+        };
+        assert_eq!([of_start(&os(libc::EMFILE)), of_error(&os(libc::ENFILE))], [EMFILE; 2]);
+        assert_eq!([of_start(&os(libc::EPERM)), of_error(&os(libc::EPERM))], [ERROR; 2]);
+        assert_eq!(of_start(&Error::Start("nobody answers".into())), SN);
         assert_eq!(text(QUEUE_FULL), Some("The queue has queue_size_max open requests: call gaspi_wait."));
     }
 }

@@ -1,7 +1,8 @@
 //! GASPI's calls: segments, queues made at run time, notifications, groups, and a time limit on everything; thin over the engine.
 //!
 //! A [`Process`] is this process's place in a job. Its calls have GASPI's names and its numbers for queues, segments, groups and notifications;
-//! what C returns as a code is the error of their results, with GPI-2's numbers: [`codes`].
+//! what C returns as a code is the error of their results, with GPI-2's numbers: [`codes`]. [`Gaspi`] has the same as owned values, without
+//! numbers: [`owned`].
 //!
 //! # Rows that stand
 //!
@@ -67,6 +68,7 @@ mod config;
 mod groups;
 mod notes;
 mod one_sided;
+pub mod owned;
 mod passive;
 mod place;
 mod process;
@@ -83,6 +85,9 @@ pub use self::config::{
     QUEUE_SIZE_MAX, RW_LIST_ELEM_MAX, SEGMENT_MAX, TRANSFER_SIZE_MAX,
 };
 pub use self::one_sided::{Note, Part};
+pub use self::owned::{
+    Element, Gaspi, Group, Local, Notification, Notifications, Outcome, Queue, Remote, Resumable, Segment, Signal,
+};
 pub use self::process::Process;
 pub use self::types::{
     Code, Datatype, GROUP_ALL, GroupId, NotificationId, Operation, QueueId, Rank, Result, SegmentId, State, Timeout,

@@ -51,6 +51,16 @@ enum Notice {
     Here(Note),
 }
 
+/// What is posted. By value, so that the path of mapped memory keeps it in registers.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    parts: &'a [Part],
+    rank: Rank,
+    queue: QueueId,
+    direction: Direction,
+    notice: Notice,
+}
+
 const WRITING: &str = "a GASPI write";
 const READING: &str = "a GASPI read";
 const NOTIFYING: &str = "a GASPI notification";
@@ -75,6 +85,28 @@ enum Refused {
     ByWorld,
 }
 
+impl<'a> Request<'a> {
+    #[inline(always)]
+    fn write(parts: &'a [Part], rank: Rank, queue: QueueId, notice: Notice) -> Request<'a> {
+        Request { parts, rank, queue, direction: Direction::Write, notice }
+    }
+
+    #[inline(always)]
+    fn read(parts: &'a [Part], rank: Rank, queue: QueueId, notice: Notice) -> Request<'a> {
+        Request { parts, rank, queue, direction: Direction::Read, notice }
+    }
+
+    /// How many requests it is: a write and its notification are one.
+    #[inline(always)]
+    fn number(&self) -> u32 {
+        let moved = match self.parts {
+            [part] => u32::from(part.size > 0),
+            parts => parts.iter().filter(|part| part.size > 0).count() as u32,
+        };
+        moved.max(u32::from(!matches!(self.notice, Notice::None)))
+    }
+}
+
 impl From<Code> for Refused {
     fn from(code: Code) -> Refused {
         Refused::Code(code)
@@ -90,7 +122,7 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
     /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted.
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::None)
+        self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::None))
     }
 
     /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
@@ -98,7 +130,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`].
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(std::slice::from_ref(&part), rank, queue, Direction::Read, &Notice::None)
+        self.post(Request::read(std::slice::from_ref(&part), rank, queue, Notice::None))
     }
 
     /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
@@ -106,7 +138,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
     pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(&[], rank, queue, Direction::Write, &Notice::There(note))
+        self.post(Request::write(&[], rank, queue, Notice::There(note)))
     }
 
     /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
@@ -114,7 +146,7 @@ impl Process {
     /// # Errors
     /// As [`Process::notify`].
     pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(std::slice::from_ref(&part), rank, queue, Direction::Write, &Notice::There(note))
+        self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::There(note)))
     }
 
     /// Posts a read. When its data is here, the notification `id` of the own segment `segment` gets the value 1.
@@ -129,13 +161,8 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post(
-            std::slice::from_ref(&part),
-            rank,
-            queue,
-            Direction::Read,
-            &Notice::Here(Note { segment, id, value: 1 }),
-        )
+        let notice = Notice::Here(Note { segment, id, value: 1 });
+        self.post(Request::read(std::slice::from_ref(&part), rank, queue, notice))
     }
 
     /// Posts several writes to one rank: all, or with an error none.
@@ -143,7 +170,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NUM`] for no parts, or more than `rw_list_elem_max`.
     pub fn write_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Write, &Notice::None)
+        self.post_list(Request::write(parts, rank, queue, Notice::None))
     }
 
     /// Posts several writes to one rank, and a notification after them.
@@ -158,7 +185,7 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Write, &Notice::There(note))
+        self.post_list(Request::write(parts, rank, queue, Notice::There(note)))
     }
 
     /// Posts several reads of one rank: all, or with an error none.
@@ -166,7 +193,7 @@ impl Process {
     /// # Errors
     /// As [`Process::write_list`].
     pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Read, &Notice::None)
+        self.post_list(Request::read(parts, rank, queue, Notice::None))
     }
 
     /// Posts several reads of one rank, and a notification here when all their data is.
@@ -181,37 +208,30 @@ impl Process {
         queue: QueueId,
         _timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(parts, rank, queue, Direction::Read, &Notice::Here(Note { segment, id, value: 1 }))
+        self.post_list(Request::read(parts, rank, queue, Notice::Here(Note { segment, id, value: 1 })))
     }
 
-    fn post_list(
-        &self,
-        parts: &[Part],
-        rank: Rank,
-        queue: QueueId,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<()> {
+    fn post_list(&self, request: Request<'_>) -> Result<()> {
         {
-            let entry = self.shared().enter(queue)?;
+            let entry = self.shared().enter(request.queue)?;
             let most = entry.as_ref().map(|queue| queue.config.rw_list_elem_max as usize);
-            if most.is_some_and(|most| !(1..=most).contains(&parts.len())) {
+            if most.is_some_and(|most| !(1..=most).contains(&request.parts.len())) {
                 return Err(Code(codes::INV_NUM));
             }
         }
-        self.post(parts, rank, queue, direction, notice)
+        self.post(request)
     }
 
     #[inline(always)]
-    fn post(&self, parts: &[Part], rank: Rank, queue: QueueId, direction: Direction, notice: &Notice) -> Result<()> {
+    fn post(&self, request: Request<'_>) -> Result<()> {
         let shared = self.shared();
         let refused = {
-            let mut entry = match shared.enter(queue) {
+            let mut entry = match shared.enter(request.queue) {
                 Ok(entry) => entry,
                 Err(code) => return Err(self.not_entered(code)),
             };
             match &mut *entry {
-                Some(open) => match open.post(shared, parts, rank, queue, direction, notice) {
+                Some(open) => match open.post(shared, request) {
                     Ok(()) => {
                         entry.leave();
                         return Ok(());
@@ -224,7 +244,7 @@ impl Process {
                 }
             }
         };
-        self.refused(refused, parts, rank, queue, direction, notice)
+        self.refused(refused, request)
     }
 
     #[cold]
@@ -234,15 +254,7 @@ impl Process {
 
     #[cold]
     #[inline(never)]
-    fn refused(
-        &self,
-        refused: Refused,
-        parts: &[Part],
-        rank: Rank,
-        queue: QueueId,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<()> {
+    fn refused(&self, refused: Refused, request: Request<'_>) -> Result<()> {
         match refused {
             Refused::Code(code) => Err(code),
             Refused::Lost(rank) => {
@@ -257,26 +269,20 @@ impl Process {
                 }
                 Err(Code(codes::of_error(&error)))
             }
-            Refused::ByWorld => self.post_by_world(parts, rank, queue, direction, notice),
+            Refused::ByWorld => self.post_by_world(request),
         }
     }
 
     /// Posts what only the world can: to memory that a process of this node has bound, where the kernel allows no cross-memory attach.
     #[cold]
-    fn post_by_world(
-        &self,
-        parts: &[Part],
-        rank: Rank,
-        queue: QueueId,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<()> {
+    fn post_by_world(&self, request: Request<'_>) -> Result<()> {
+        let queue = request.queue;
         let Held { state, world } = &mut *self.place.enter()?;
         let shared = self.shared();
         let requests = {
             let mut entry = shared.enter(queue)?;
             let Some(open) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
-            let requests = requests(parts, notice);
+            let requests = request.number();
             if open.open + requests > open.config.queue_size_max {
                 return Err(Code(codes::QUEUE_FULL));
             }
@@ -285,7 +291,7 @@ impl Process {
         };
         let layout = Layout::new(state.config.notification_num);
         // The ranges stay: a segment is deleted by a thread that is in the place, as this one is.
-        carry_by_world(world, shared, parts, rank.into(), direction, notice, layout).map_err(|refused| {
+        carry_by_world(world, shared, request, layout).map_err(|refused| {
             if let Ok(mut entry) = shared.enter(queue)
                 && let Some(open) = &mut *entry
             {
@@ -300,31 +306,15 @@ impl Process {
     }
 }
 
-/// How many requests it is: a write and its notification are one.
-#[inline(always)]
-fn requests(parts: &[Part], notice: &Notice) -> u32 {
-    let moved = match parts {
-        [part] => u32::from(part.size > 0),
-        parts => parts.iter().filter(|part| part.size > 0).count() as u32,
-    };
-    moved.max(u32::from(!matches!(notice, Notice::None)))
-}
-
 /// The offset of a range at the target, and bytes that have to be there: a range without bytes begins inside the segment too.
 #[inline(always)]
 fn there(part: &Part) -> (usize, usize) {
     (usize::try_from(part.remote.1).unwrap_or(usize::MAX), part.size.max(1) as usize)
 }
 
-fn carry_by_world(
-    world: &World,
-    shared: &Shared,
-    parts: &[Part],
-    to: usize,
-    direction: Direction,
-    notice: &Notice,
-    layout: Layout,
-) -> Result<(), Refused> {
+fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: Layout) -> Result<(), Refused> {
+    let Request { parts, rank, direction, notice, .. } = request;
+    let to = usize::from(rank);
     let failed = |error| Refused::Error(error, to);
     for part in parts {
         let (offset, len) = there(part);
@@ -364,15 +354,8 @@ fn carry_by_world(
 impl Queue {
     /// Posts a request; with an error nothing is posted, unless a process is lost meanwhile.
     #[inline(always)]
-    fn post(
-        &mut self,
-        shared: &Arc<Shared>,
-        parts: &[Part],
-        rank: Rank,
-        id: QueueId,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<(), Refused> {
+    fn post(&mut self, shared: &Arc<Shared>, request: Request<'_>) -> Result<(), Refused> {
+        let Request { parts, rank, notice, .. } = request;
         let to = usize::from(rank);
         if to >= self.stream.size {
             return Err(Refused::Code(Code(codes::INV_RANK)));
@@ -396,12 +379,12 @@ impl Queue {
             [part] => check(part)?,
             parts => parts.iter().try_fold(ptr::null_mut(), |_, part| check(part).map(|_| ptr::null_mut()))?,
         };
-        let requests = requests(parts, notice);
+        let requests = request.number();
         if self.open + requests > self.config.queue_size_max {
             return Err(Refused::Code(Code(codes::QUEUE_FULL)));
         }
-        if !self.carry_mapped(shared, parts, single, to, direction, notice)? {
-            self.carry(shared, parts, to, id, direction, notice)?;
+        if !self.carry_mapped(shared, request, single)? {
+            self.carry(shared, request)?;
         }
         self.open += requests;
         Ok(())
@@ -410,15 +393,9 @@ impl Queue {
     /// Does what is posted, if plain stores and loads do. Else nothing, and returns `false`: it may be wrong. `single` is the range
     /// here of a single part.
     #[inline(always)]
-    fn carry_mapped(
-        &mut self,
-        shared: &Shared,
-        parts: &[Part],
-        single: *mut u8,
-        to: usize,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<bool, Refused> {
+    fn carry_mapped(&mut self, shared: &Shared, request: Request<'_>, single: *mut u8) -> Result<bool, Refused> {
+        let Request { parts, rank, direction, notice, .. } = request;
+        let to = usize::from(rank);
         let layout = Layout::new(self.config.notification_num);
         let reached = self.stream.reach(direction.doing(), to).map_err(|error| Refused::Error(error, to))?;
         let find = |part: &Part| {
@@ -485,15 +462,9 @@ impl Queue {
     /// Posts over a network, or by the kernel.
     #[cold]
     #[inline(never)]
-    fn carry(
-        &mut self,
-        shared: &Arc<Shared>,
-        parts: &[Part],
-        to: usize,
-        id: QueueId,
-        direction: Direction,
-        notice: &Notice,
-    ) -> Result<(), Refused> {
+    fn carry(&mut self, shared: &Arc<Shared>, request: Request<'_>) -> Result<(), Refused> {
+        let Request { parts, rank, queue: id, direction, notice } = request;
+        let to = usize::from(rank);
         let doing = direction.doing();
         let is_mapped = self.stream.is_mapped(to);
         let failed = |error| match error {
@@ -521,7 +492,7 @@ impl Queue {
             }
             Notice::None => {}
         }
-        if !is_mapped && requests(parts, notice) > 0 {
+        if !is_mapped && request.number() > 0 {
             self.partners.insert(to);
         }
         let parts = || parts.iter().filter(|part| part.size > 0);
@@ -571,10 +542,10 @@ impl Queue {
         &self,
         shared: &Arc<Shared>,
         left: &Arc<AtomicUsize>,
-        notice: &Notice,
+        notice: Notice,
         generation: u32,
     ) -> StreamEvent {
-        let (shared, left, failed, notice) = (Arc::clone(shared), Arc::clone(left), Arc::clone(&self.failed), *notice);
+        let (shared, left, failed) = (Arc::clone(shared), Arc::clone(left), Arc::clone(&self.failed));
         StreamEvent::Call(Box::new(move |outcome| match (outcome, notice) {
             (Ok(()), Notice::Here(note)) => {
                 if left.fetch_sub(1, Ordering::AcqRel) == 1 {

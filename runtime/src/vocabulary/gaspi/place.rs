@@ -52,7 +52,7 @@ struct Inside {
 pub(super) struct Place {
     inside: Arc<Inside>,
     /// Makes progress while no call does. Ends before the world.
-    _interrupts: Option<Interrupts>,
+    interrupts: Option<Interrupts>,
 }
 
 /// Whom a wait is for.
@@ -209,27 +209,22 @@ impl Place {
         let interrupts = interrupts.and_then(|started| {
             started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
         });
-        Place { inside, _interrupts: interrupts }
+        Place { inside, interrupts }
     }
 
     /// Takes the world out, when no thread uses it any more.
     pub(super) fn into_world(self) -> Option<World> {
-        let Place { inside, _interrupts } = self;
-        drop(_interrupts);
-        (inside.wake)();
-        // The thread of the interrupts may be about to give up its handle.
-        let mut inside = inside;
-        loop {
-            match Arc::try_unwrap(inside) {
-                Ok(inside) => {
-                    let Held { state, world } = inside.lock.into_inner().unwrap_or_else(|held| held.into_inner());
-                    drop(state);
-                    return Some(world);
-                }
-                Err(shared) => inside = shared,
-            }
-            std::thread::yield_now();
+        let Place { inside, interrupts } = self;
+        if let Some(interrupts) = interrupts {
+            interrupts.end(|| {
+                drop(lock(&inside.lock));
+                (inside.wake)();
+            });
         }
+        // The only handle: the thread of the interrupts had the others.
+        let Held { state, world } = Arc::into_inner(inside)?.lock.into_inner().unwrap_or_else(|held| held.into_inner());
+        drop(state);
+        Some(world)
     }
 
     /// Whether all happens on one thread, in virtual time.

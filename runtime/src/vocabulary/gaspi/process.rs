@@ -1,6 +1,8 @@
 //! A process of a job: its life cycle, its configuration, and what it knows of the others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::codes;
 use super::collective::{Differ, Kind, Round};
@@ -140,6 +142,15 @@ impl Process {
         Ok(())
     }
 
+    /// As [`Process::config_set`], but a start with the same configuration that has begun goes on.
+    pub(super) fn config_resume(&self, config: Config) -> Result<()> {
+        let resumes = {
+            let state = &self.place.enter()?.state;
+            state.starts && !state.works && state.config == config
+        };
+        if resumes { Ok(()) } else { self.config_set(config) }
+    }
+
     /// Begins the working phase, when all processes have called this. Collective; resumable.
     ///
     /// # Errors
@@ -192,6 +203,8 @@ impl Process {
             if opened.is_err() {
                 state.works = false;
                 drop(shared.take_queues());
+            } else {
+                shared.begin_phase();
             }
             Some(opened)
         });
@@ -216,6 +229,7 @@ impl Process {
         let Held { state, .. } = &mut *entered;
         state.check_works()?;
         state.works = false;
+        self.shared().phase.store(0, Ordering::Relaxed);
         drop(self.shared().take_queues());
         state.groups.clear();
         state.commits.clear();
@@ -269,7 +283,12 @@ impl Process {
     /// # Errors
     /// As [`Process::config_get`].
     pub fn time_get(&self) -> Result<f64> {
-        Ok(self.place.enter()?.world.elapsed().as_secs_f64() * 1e3)
+        Ok(self.elapsed()?.as_secs_f64() * 1e3)
+    }
+
+    /// Time since this process joined the job.
+    pub(super) fn elapsed(&self) -> Result<Duration> {
+        Ok(self.place.enter()?.world.elapsed())
     }
 
     /// What this process knows of each: a failed operation with a process makes it [`Health::Corrupt`].

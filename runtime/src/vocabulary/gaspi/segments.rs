@@ -97,6 +97,47 @@ impl Process {
         self.make_together(segment, size, memory, group, timeout)
     }
 
+    /// A number that no member of a group has a segment of: the lowest one. Collective over the members; resumable.
+    ///
+    /// # Errors
+    /// As [`Process::barrier`]; [`codes::MANY_SEG`] at all members if there is none.
+    pub(super) fn agree_on_segment(&self, group: GroupId, timeout: Timeout) -> Result<SegmentId> {
+        // A bit for each number.
+        let mut used = [0u8; 1 << SegmentId::BITS >> 3];
+        for id in self.segment_list()? {
+            used[usize::from(id / 8)] |= 1 << (id % 8);
+        }
+        let combine = |mine: &mut [u8], theirs: &[u8]| {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
+            Ok(())
+        };
+        let used = self.collective(group, Kind::Segment, "segment_create", &used, timeout, combine)?;
+        if used.len() != 1 << SegmentId::BITS >> 3 {
+            // It went on with another call by number.
+            return Err(Code(codes::ERROR));
+        }
+        let is_free = |id: &SegmentId| used.get(usize::from(id / 8)).is_some_and(|bits| bits & (1 << (id % 8)) == 0);
+        (0..SegmentId::MAX).find(is_free).ok_or(Code(codes::MANY_SEG))
+    }
+
+    /// [`codes::SUCCESS`] if all members have come with it, else the gravest code, the same at all members. Collective over the members;
+    /// resumable.
+    ///
+    /// # Errors
+    /// As [`Process::barrier`].
+    pub(super) fn agree_on_outcome(&self, group: GroupId, own: i32, timeout: Timeout) -> Result<i32> {
+        let combine = |mine: &mut [u8], theirs: &[u8]| {
+            if gravity(theirs) > gravity(mine) {
+                mine.copy_from_slice(theirs);
+            }
+            Ok(())
+        };
+        let own = own.to_ne_bytes();
+        let gravest = self.collective(group, Kind::Segment, "segment_create", &own, timeout, combine)?;
+        // Otherwise it went on with another call by number.
+        gravest.try_into().map(i32::from_ne_bytes).map_err(|_| Code(codes::ERROR))
+    }
+
     fn make_together(
         &self,
         segment: SegmentId,
@@ -310,6 +351,15 @@ impl Process {
                 Err(Code(codes::INV_SEG))
             }
         }
+    }
+}
+
+/// How grave a code is that a member has come with: a number that was taken meanwhile lets all try again.
+fn gravity(code: &[u8]) -> u8 {
+    match code.try_into().map(i32::from_ne_bytes) {
+        Ok(codes::SUCCESS) => 0,
+        Ok(codes::INV_SEG) => 1,
+        _ => 2,
     }
 }
 

@@ -144,6 +144,8 @@ pub(super) struct Shared {
     states: Box<[AtomicU8]>,
     /// A bit for each queue with reads under way that set notifications here.
     pub(super) reads: AtomicU32,
+    /// The number of the working phase, which no other one of any process here has; 0 outside of one.
+    pub(super) phase: AtomicU64,
     /// Looks of a wait before it enters the place.
     spins: u32,
 }
@@ -156,8 +158,15 @@ impl Shared {
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
             reads: AtomicU32::new(0),
+            phase: AtomicU64::new(0),
             spins: spins.min(SPINS),
         }
+    }
+
+    /// Begins a working phase.
+    pub(super) fn begin_phase(&self) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        self.phase.store(NEXT.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Looks for something a few times, before a wait that makes progress for messages.

@@ -1,0 +1,81 @@
+
+/* GASPI through the C library: the calls of gaspi-notify and gaspi-post. */
+#include <GASPI.h>
+
+enum { BYTES = 1 << 20, REQUESTS = 1000, NOTE = 7 };
+
+static gaspi_rank_t me;
+static gaspi_size_t size;
+static unsigned long *source;
+static volatile unsigned long *came;
+static unsigned round_now;
+static volatile unsigned long sink;
+
+static void check(int code) {
+    if (code == GASPI_SUCCESS) return;
+    fprintf(stderr, "%s\n", gaspi_error_str(code));
+    exit(1);
+}
+
+static void throw_to(gaspi_rank_t rank) {
+    *source = round_now;
+    check(gaspi_write_notify(0, 0, rank, 0, BYTES / 2, size, NOTE, round_now, 0, GASPI_BLOCK));
+}
+
+static void catch_one(void) {
+    gaspi_notification_id_t first;
+    gaspi_notification_t value;
+    check(gaspi_notify_waitsome(0, NOTE, 1, &first, GASPI_BLOCK));
+    check(gaspi_notify_reset(0, first, &value));
+    sink = *came;
+    /* The queue counts what was posted until a wait. */
+    if (round_now % REQUESTS == 0) check(gaspi_wait(0, GASPI_BLOCK));
+}
+
+static double batch(int is_post, long n) {
+    check(gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK));
+    double begin = now_ns();
+    for (long i = 0; i < (me < 2 ? n : 0); i++) {
+        if (is_post) {
+            const gaspi_offset_t offset = 8 * (i % REQUESTS);
+            if (me != 0) break;
+            check(gaspi_write(0, offset, 1, 0, BYTES / 2 + offset, size, 0, GASPI_BLOCK));
+            if ((i + 1) % REQUESTS == 0) check(gaspi_wait(0, GASPI_BLOCK));
+            continue;
+        }
+        round_now++;
+        if (me == 0) throw_to(1), catch_one();
+        else catch_one(), throw_to(0);
+    }
+    check(gaspi_wait(0, GASPI_BLOCK));
+    return (now_ns() - begin) / n / (is_post ? 1 : 2);
+}
+
+int main(int argc, char **argv) {
+    gaspi_config_t config;
+    gaspi_pointer_t memory;
+    check(gaspi_config_get(&config));
+    config.queue_size_max = 4096;
+    check(gaspi_config_set(config));
+    check(gaspi_proc_init(GASPI_BLOCK));
+    check(gaspi_proc_rank(&me));
+    check(gaspi_segment_create(0, BYTES, GASPI_GROUP_ALL, GASPI_BLOCK, GASPI_MEM_INITIALIZED));
+    check(gaspi_segment_ptr(0, &memory));
+    source = memory;
+    came = (unsigned long *)((char *)memory + BYTES / 2);
+    const int is_post = !strcmp(argv[1], "gaspi-post");
+    const int batches = atoi(argv[2]);
+    const long shorten = atol(argv[3]);
+    for (int a = 4; a < argc; a++) {
+        size = strtoul(argv[a], NULL, 10);
+        if (size < 1 || size > BYTES / 4) continue;
+        const long n = is_post ? operations(50000, 16l << 20, size, shorten) : operations(2000, 8l << 20, size, shorten);
+        for (int b = -2; b < batches; b++) {
+            const double ns = batch(is_post, n);
+            if (b >= 0 && me == 0) report(size, ns);
+        }
+    }
+    check(gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK));
+    check(gaspi_proc_term(GASPI_BLOCK));
+    return 0;
+}
