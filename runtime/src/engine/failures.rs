@@ -19,14 +19,27 @@ impl Drop for Polling<'_> {
     }
 }
 
+/// See [`Engine::ignore_losses`].
+pub(crate) struct Ignoring<'a>(&'a Engine);
+
+impl Drop for Ignoring<'_> {
+    fn drop(&mut self) {
+        self.0.ignores_losses.set(false);
+    }
+}
+
 impl Engine {
     pub(super) fn view(&self) -> View<'_> {
         let simulated = self.pace().map(|pace| pace as &dyn SimulatedPeers);
         View { job: &self.job, simulated, rank: self.rank, size: self.size }
     }
 
-    /// The rank that died first, or to which the connection is lost.
+    /// The rank that died first, or to which the connection is lost, but for those that this rank goes on without. `None` also while
+    /// this rank [agrees](Engine::ignore_losses) on who is gone.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
+        if self.ignores_losses.get() {
+            return None;
+        }
         let lost = self.losses.borrow().first(&self.job);
         if (lost.is_some() || self.job.any_left()) && self.receipts().are_open() {
             // A context opens receipts without this mark. The next polls end those that will never come.
@@ -56,6 +69,64 @@ impl Engine {
         match self.may_wait() {
             true => losses.error(&self.view(), error, rank, doing),
             false => losses.error_at_once(&self.view(), error, rank, doing),
+        }
+    }
+
+    /// Whether a rank is lost that a wait of this rank has to tell of.
+    #[inline]
+    pub(super) fn any_new_loss(&self) -> bool {
+        !self.ignores_losses.get() && self.job.any_lost() && self.losses.borrow().cuts().is_any_new(&self.job)
+    }
+
+    /// As long as the result lives, no wait ends because a rank has failed.
+    pub(crate) fn ignore_losses(&self) -> Ignoring<'_> {
+        self.ignores_losses.set(true);
+        Ignoring(self)
+    }
+
+    /// From now on this rank goes on without `rank`: no wait ends because of it, and operations on it fail.
+    pub(crate) fn accept_loss(&self, rank: usize) {
+        self.losses.borrow().cuts().accept(&self.job, rank);
+        self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
+    }
+
+    /// Whether this rank goes on without some rank.
+    #[inline]
+    pub(crate) fn any_accepted(&self) -> bool {
+        self.losses.borrow().cuts().any_accepted()
+    }
+
+    /// Of these ranks the first that this one goes on without.
+    pub(crate) fn first_accepted(&self, ranks: impl IntoIterator<Item = usize>) -> Option<(usize, Loss)> {
+        let cuts = std::sync::Arc::clone(self.losses.borrow().cuts());
+        let rank = ranks.into_iter().find(|rank| cuts.is_accepted(*rank))?;
+        Some((rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
+    }
+
+    /// Looks for ranks that are gone where nobody enters that in the roster by himself: enters ranks that this one has no connection to,
+    /// those whose process has ended, and those that a simulated network has lost.
+    pub(crate) fn enter_losses(&self) {
+        let cuts = std::sync::Arc::clone(self.losses.borrow().cuts());
+        if !cuts.is_empty() {
+            cuts.ranks().into_iter().for_each(|rank| self.enter_loss(rank, Loss::Disconnected));
+        }
+        if let Some(peers) = self.view().simulated {
+            (0..self.size).filter(|rank| peers.is_dead(*rank)).for_each(|rank| self.enter_loss(rank, Loss::Unknown));
+        } else if !self.job.supervised() {
+            self.check_for_dead();
+        }
+    }
+
+    /// Whether all that this rank has put and sent to ranks that live is in effect. Errors of those that do not are passed over: each is
+    /// told once.
+    pub(crate) fn is_quiet_but_for_lost(&self) -> bool {
+        !self.has_pending() && !self.has_unposted() && self.try_quiet("survivors").unwrap_or(false)
+    }
+
+    fn enter_loss(&self, rank: usize, cause: Loss) {
+        if self.job.loss(rank).is_none() {
+            self.job.mark_lost(rank, cause);
+            self.notify_all();
         }
     }
 

@@ -32,6 +32,14 @@ impl Engine {
         first.map_or(Ok(()), Err)
     }
 
+    /// Drops the errors that are one of `which`.
+    #[cold]
+    pub(super) fn forget_faults(&self, which: impl Fn(&Error) -> bool) {
+        let mut queue = self.faults.queue.borrow_mut();
+        queue.retain(|error| !which(error));
+        self.faults.any.set(!queue.is_empty());
+    }
+
     /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept.
     #[cold]
     pub fn set_fault(&self, error: Error) {

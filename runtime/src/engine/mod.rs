@@ -121,6 +121,8 @@ pub struct Engine {
     in_collective: Cell<bool>,
     /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
     polling: Cell<bool>,
+    /// This rank agrees with others on who is gone.
+    ignores_losses: Cell<bool>,
     /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
@@ -197,6 +199,7 @@ impl Engine {
             contexts: context::Contexts::default(),
             in_collective: Cell::new(false),
             polling: Cell::new(false),
+            ignores_losses: Cell::new(false),
             between: Cell::new(false),
         }
     }

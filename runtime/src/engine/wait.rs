@@ -373,7 +373,7 @@ impl Sleeper for Waits<'_> {
     }
 
     fn has_work(&mut self) -> bool {
-        self.engine.interface.any_waiting() || self.engine.job.any_lost()
+        self.engine.interface.any_waiting() || self.engine.any_new_loss()
     }
 
     fn block(&mut self, word: &SleepWord) {

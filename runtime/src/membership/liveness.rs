@@ -2,7 +2,8 @@
 //! network no longer reaches them. A rank's own stream and each of its contexts have an interface and doubts of their own. A lost
 //! connection of one of them concerns all: messages and receipts of the whole rank may have been lost with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,11 @@ pub struct Cuts {
     any: AtomicBool,
     /// In the order in which they were found.
     ranks: Mutex<Vec<usize>>,
+    /// Ranks that are gone and that this rank goes on without: no wait ends because of them.
+    accepted: Mutex<BTreeSet<usize>>,
+    /// Whether there is one, and how many of them the roster counts as lost.
+    any_accepted: AtomicBool,
+    accepted_lost: AtomicU32,
 }
 
 impl Cuts {
@@ -55,7 +61,54 @@ impl Cuts {
     }
 
     fn first(&self) -> Option<usize> {
-        if self.is_empty() { None } else { self.ranks.lock().unwrap_or_else(PoisonError::into_inner).first().copied() }
+        if self.is_empty() {
+            return None;
+        }
+        self.ranks().into_iter().find(|rank| !self.is_accepted(*rank))
+    }
+
+    /// From now on this rank goes on without `rank`, which the roster knows to be gone.
+    pub fn accept(&self, job: &JobMemory, rank: usize) {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepted.insert(rank) && job.loss(rank) != Some(Loss::Left) {
+            // Relaxed: the lock orders the set, and whoever reads an old number looks at every record.
+            self.accepted_lost.fetch_add(1, Ordering::Relaxed);
+        }
+        self.any_accepted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this rank goes on without some rank.
+    #[inline]
+    pub fn any_accepted(&self) -> bool {
+        self.any_accepted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it goes on without `rank`.
+    pub fn is_accepted(&self, rank: usize) -> bool {
+        self.any_accepted() && self.accepted.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+    }
+
+    /// Whether the roster counts a rank as lost that this rank does not go on without.
+    #[inline]
+    pub fn is_any_new(&self, job: &JobMemory) -> bool {
+        job.any_lost() && job.count_lost() != self.accepted_lost.load(Ordering::Relaxed)
+    }
+
+    /// The rank that failed first, of those that this rank does not go on without.
+    pub fn first_lost(&self, job: &JobMemory) -> Option<(usize, Loss)> {
+        if !self.any_accepted() {
+            return job.first_lost();
+        }
+        if !self.is_any_new(job) {
+            return None;
+        }
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        job.first_lost_of(|rank| !accepted.contains(&rank))
+    }
+
+    /// Ranks to which a connection is lost.
+    pub fn ranks(&self) -> Vec<usize> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether no connection is lost.
@@ -91,9 +144,10 @@ impl Losses {
         &self.cuts
     }
 
-    /// The rank that died first, or to which an interface of this rank has lost its connection.
+    /// The rank that died first, or to which an interface of this rank has lost its connection, but for those that this rank goes on
+    /// without.
     pub fn first(&self, job: &JobMemory) -> Option<(usize, Loss)> {
-        job.first_lost().or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
+        self.cuts.first_lost(job).or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
     }
 
     /// Marks ranks of this host whose process has ended.

@@ -28,6 +28,7 @@ mod shared;
 mod signal;
 mod simulated;
 mod start;
+mod survive;
 mod symmetric;
 mod team;
 mod thread_messages;
@@ -426,6 +427,9 @@ impl World {
     /// Waits until every rank has called this and every message has been delivered, those sent by handlers
     /// included, and leaves. Collective.
     ///
+    /// After [`World::survivors`] has found ranks that are gone, this is collective over those that live, and also waits for nobody
+    /// who dies meanwhile.
+    ///
     /// # Errors
     /// As [`World::barrier`].
     #[track_caller]
@@ -436,7 +440,7 @@ impl World {
     /// What [`World::finish`] does before it leaves.
     #[track_caller]
     pub(crate) fn last_barrier(&self) -> Result<()> {
-        self.engine.at(|| self.finish_together())
+        self.engine.at(|| if self.engine.any_accepted() { self.finish_surviving() } else { self.finish_together() })
     }
 
     fn finish_together(&self) -> Result<()> {
@@ -528,7 +532,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
-    fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
+    pub(super) fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
         let running = self.barrier.begin(&self.engine, doing)?;
         if !self.engine.routes.all_mapped() {
             self.exchange.finish_left(&running, &self.engine, &self.barrier)?;

@@ -1,0 +1,467 @@
+//! Agreement among the ranks that live: all get the same list of the ranks that are gone, though ranks fail meanwhile.
+//!
+//! The algorithm is uniform consensus with a perfect failure detector and a leader that changes when it fails: "hierarchical uniform
+//! consensus" (Guerraoui and Rodrigues; Cachin, Guerraoui and Rodrigues, *Introduction to Reliable and Secure Distributed Programming*,
+//! 2011, algorithm 5.4), with the leader's collection of proposals put before it, as ULFM's `MPI_Comm_shrink` and `MPI_Comm_agree` need
+//! it (Bland et al. 2013). The detector is the roster.
+//!
+//! The leader is the lowest rank that is not known to be gone.
+//!
+//! 1. Every rank sends its leader [`Say::Join`]: whom it knows to be gone, its flags, and the proposal that it accepted last.
+//! 2. When all ranks that are not gone have joined, the leader sends [`Say::Propose`]: of the accepted proposals the one of the latest
+//!    leader; if there is none, the union of the lists, and the flags that all gave.
+//! 3. A rank accepts a proposal of its leader, or of a later one, and sends [`Say::Accept`].
+//! 4. When all ranks that are not gone have accepted, the leader decides, and sends [`Say::Decide`].
+//!
+//! If the leader fails, the next one asks all ([`Say::Ask`]), and begins at 1. A rank that has decided answers every question about that
+//! agreement with its decision, also while it is in the next one.
+//!
+//! Why no two ranks decide differently: a leader decides when every rank that it does not know to be gone has accepted its proposal. A
+//! later leader collects from every rank that it does not know to be gone. A rank that has joined a later leader accepts nothing from
+//! an earlier one. So the later leader finds the proposal that was decided on, and proposes it again. A rank is at most one agreement
+//! ahead of another, since nobody decides before all have joined: two decisions are kept.
+//!
+//! No socket and no clock: messages and failures come in, messages go out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What ranks agree on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// Ranks that are gone, in ascending order.
+    pub gone: Vec<u32>,
+    /// The bits that all ranks gave which joined.
+    pub flags: u64,
+}
+
+/// A message of agreement `number`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// Which agreement, from 1.
+    pub number: u64,
+    /// What is said.
+    pub say: Say,
+}
+
+/// What ranks say to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Say {
+    /// The sender is in the agreement, and takes the receiver for its leader.
+    Join {
+        /// Its own proposal.
+        own: Decision,
+        /// The proposal that it has accepted last, and the leader that had made it.
+        accepted: Option<(u32, Decision)>,
+    },
+    /// The leader's proposal.
+    Propose(Decision),
+    /// The sender accepts the receiver's proposal.
+    Accept,
+    /// What is decided.
+    Decide(Decision),
+    /// The sender is the leader now.
+    Ask,
+}
+
+/// This rank's part in one agreement after the other.
+#[derive(Debug)]
+pub struct Agreement {
+    rank: u32,
+    size: u32,
+    /// The agreement entered last.
+    number: u64,
+    /// Ranks known to be gone.
+    gone: BTreeSet<u32>,
+    own: Decision,
+    leader: u32,
+    accepted: Option<(u32, Decision)>,
+    /// What came from ranks that take this one for their leader, by agreement and rank. They may be one agreement ahead.
+    joined: BTreeMap<(u64, u32), (Decision, Option<(u32, Decision)>)>,
+    /// What this rank has proposed as the leader, and who has accepted it.
+    proposed: Option<Decision>,
+    accepters: BTreeSet<u32>,
+    /// The last two decisions, by agreement.
+    decided: BTreeMap<u64, Decision>,
+    out: Vec<(u32, Word)>,
+}
+
+impl Agreement {
+    /// That of rank `rank` of `size`.
+    pub fn new(rank: usize, size: usize) -> Agreement {
+        Agreement {
+            rank: rank as u32,
+            size: size as u32,
+            number: 0,
+            gone: BTreeSet::new(),
+            own: Decision { gone: Vec::new(), flags: 0 },
+            leader: 0,
+            accepted: None,
+            joined: BTreeMap::new(),
+            proposed: None,
+            accepters: BTreeSet::new(),
+            decided: BTreeMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The agreement entered last; 0: none.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Enters the next agreement. The one before is decided here.
+    pub fn enter(&mut self, flags: u64) {
+        debug_assert!(self.number == 0 || self.decided.contains_key(&self.number), "one agreement at a time");
+        self.number += 1;
+        self.own = Decision { gone: self.gone.iter().copied().collect(), flags };
+        (self.accepted, self.proposed) = (None, None);
+        self.accepters.clear();
+        let number = self.number;
+        self.joined.retain(|(of, _), _| *of >= number);
+        self.follow();
+    }
+
+    /// `rank` has failed, or left.
+    pub fn lose(&mut self, rank: usize) {
+        if !self.gone.insert(rank as u32) || !self.is_open() {
+            return;
+        }
+        if self.leader == rank as u32 { self.follow() } else { self.lead() }
+    }
+
+    /// A message has come.
+    pub fn hear(&mut self, from: usize, Word { number, say }: Word) {
+        let from = from as u32;
+        if let Some(decision) = self.decided.get(&number) {
+            if matches!(say, Say::Join { .. } | Say::Ask | Say::Propose(_)) {
+                let decision = decision.clone();
+                self.out.push((from, Word { number, say: Say::Decide(decision) }));
+            }
+            return;
+        }
+        match say {
+            Say::Join { own, accepted } if number >= self.number => {
+                self.joined.insert((number, from), (own, accepted));
+                self.lead();
+            }
+            // What follows is of an agreement that this rank has joined: nobody else proposes or decides in it.
+            _ if number != self.number => {}
+            Say::Join { .. } => {}
+            Say::Ask if from >= self.leader => {
+                self.leader = from;
+                self.join();
+            }
+            Say::Propose(decision) if from >= self.leader => {
+                self.leader = from;
+                self.accepted = Some((from, decision));
+                self.say(from, Say::Accept);
+            }
+            // From a leader that is gone.
+            Say::Ask | Say::Propose(_) => {}
+            Say::Accept => {
+                self.accepters.insert(from);
+                self.lead();
+            }
+            Say::Decide(decision) => self.decide(decision),
+        }
+    }
+
+    /// The decision of agreement `number`, once there is one here.
+    pub fn decision(&self, number: u64) -> Option<&Decision> {
+        self.decided.get(&number)
+    }
+
+    /// The messages to be sent since this was called last, each with its receiver.
+    pub fn take_out(&mut self) -> Vec<(u32, Word)> {
+        std::mem::take(&mut self.out)
+    }
+
+    fn is_open(&self) -> bool {
+        self.number > 0 && !self.decided.contains_key(&self.number)
+    }
+
+    fn others(&self) -> Vec<u32> {
+        (0..self.size).filter(|rank| *rank != self.rank && !self.gone.contains(rank)).collect()
+    }
+
+    fn say(&mut self, to: u32, say: Say) {
+        self.out.push((to, Word { number: self.number, say }));
+    }
+
+    fn say_all(&mut self, say: &Say) {
+        self.others().into_iter().for_each(|rank| self.say(rank, say.clone()));
+    }
+
+    /// Turns to the lowest rank that is not gone.
+    fn follow(&mut self) {
+        // Never back: a rank that leads knows that all lower ones are gone.
+        self.leader = (self.leader..self.size).find(|rank| !self.gone.contains(rank)).unwrap_or(self.rank);
+        if self.leader == self.rank {
+            self.say_all(&Say::Ask);
+            self.lead();
+        } else {
+            self.join();
+        }
+    }
+
+    fn join(&mut self) {
+        let join = Say::Join { own: self.own.clone(), accepted: self.accepted.clone() };
+        self.say(self.leader, join);
+    }
+
+    /// Proposes and decides, if this rank is the leader and has heard from all.
+    fn lead(&mut self) {
+        if !self.is_open() || self.leader != self.rank {
+            return;
+        }
+        let others = self.others();
+        if self.proposed.is_none() {
+            let heard: Option<Vec<_>> = others.iter().map(|rank| self.joined.get(&(self.number, *rank))).collect();
+            let Some(heard) = heard else { return };
+            let earlier = heard.iter().filter_map(|(_, accepted)| accepted.as_ref()).chain(&self.accepted);
+            let decision = match earlier.max_by_key(|(leader, _)| *leader) {
+                Some((_, decision)) => decision.clone(),
+                None => {
+                    let all = || heard.iter().map(|(own, _)| own).chain([&self.own]);
+                    let gone: BTreeSet<u32> =
+                        all().flat_map(|own| own.gone.iter().copied()).chain(self.gone.iter().copied()).collect();
+                    let flags = all().fold(u64::MAX, |flags, own| flags & own.flags);
+                    Decision { gone: gone.into_iter().collect(), flags }
+                }
+            };
+            self.proposed = Some(decision.clone());
+            self.accepted = Some((self.rank, decision.clone()));
+            self.say_all(&Say::Propose(decision));
+        }
+        if others.iter().all(|rank| self.accepters.contains(rank)) {
+            let decision = self.proposed.clone().expect("proposed above");
+            self.decide(decision);
+        }
+    }
+
+    fn decide(&mut self, decision: Decision) {
+        if self.leader == self.rank {
+            self.say_all(&Say::Decide(decision.clone()));
+        }
+        self.decided.insert(self.number, decision);
+        let number = self.number;
+        self.decided.retain(|of, _| of + 1 >= number);
+    }
+}
+
+/// A message as bytes, and back.
+impl Word {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut words = vec![self.number];
+        let put = |words: &mut Vec<u64>, decision: &Decision| {
+            words.extend([decision.flags, decision.gone.len() as u64]);
+            words.extend(decision.gone.iter().map(|rank| u64::from(*rank)));
+        };
+        match &self.say {
+            Say::Join { own, accepted } => {
+                words.extend([0, accepted.as_ref().map_or(0, |(leader, _)| 1 + u64::from(*leader))]);
+                put(&mut words, own);
+                accepted.iter().for_each(|(_, decision)| put(&mut words, decision));
+            }
+            Say::Propose(decision) => {
+                words.push(1);
+                put(&mut words, decision);
+            }
+            Say::Accept => words.push(2),
+            Say::Decide(decision) => {
+                words.push(3);
+                put(&mut words, decision);
+            }
+            Say::Ask => words.push(4),
+        }
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// The message that these bytes are, of a job of `size` ranks; `None` if they are none.
+    pub fn decode(bytes: &[u8], size: usize) -> Option<Word> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let rank = |word: u64| u32::try_from(word).ok().filter(|rank| (*rank as usize) < size);
+        let mut take = || words.next();
+        let number = take().filter(|number| *number > 0)?;
+        let what = take()?;
+        let decision = |take: &mut dyn FnMut() -> Option<u64>| {
+            let (flags, len) = (take()?, take()?);
+            // Bounded by what follows: each step takes a word.
+            let gone: Option<Vec<u32>> = (0..len.min(size as u64 + 1)).map(|_| rank(take()?)).collect();
+            gone.filter(|gone| gone.len() as u64 == len && gone.is_sorted()).map(|gone| Decision { gone, flags })
+        };
+        let say = match what {
+            0 => {
+                let leader = take()?;
+                let own = decision(&mut take)?;
+                let accepted = match leader.checked_sub(1) {
+                    None => None,
+                    Some(leader) => Some((rank(leader)?, decision(&mut take)?)),
+                };
+                Say::Join { own, accepted }
+            }
+            1 => Say::Propose(decision(&mut take)?),
+            2 => Say::Accept,
+            3 => Say::Decide(decision(&mut take)?),
+            4 => Say::Ask,
+            _ => return None,
+        };
+        (rest.is_empty() && take().is_none()).then_some(Word { number, say })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::transport::sim::{Random, check};
+
+    /// Ranks whose messages arrive at random, and that fail at random: also while they send to all, and the one that leads.
+    struct Job {
+        ranks: Vec<Agreement>,
+        alive: Vec<bool>,
+        /// From, to, bytes.
+        under_way: Vec<(usize, usize, Vec<u8>)>,
+        /// Who has not learnt of whose end.
+        untold: Vec<(usize, usize)>,
+        random: Random,
+    }
+
+    impl Job {
+        fn new(size: usize, seed: u64) -> Job {
+            Job {
+                ranks: (0..size).map(|rank| Agreement::new(rank, size)).collect(),
+                alive: vec![true; size],
+                under_way: Vec::new(),
+                untold: Vec::new(),
+                random: Random::new(seed),
+            }
+        }
+
+        /// Sends what `rank` has to send; if it dies now, only a part of that.
+        fn flush(&mut self, rank: usize, dies: bool) {
+            let mut out = self.ranks[rank].take_out();
+            if dies {
+                // Any part: no order is promised.
+                let random = &mut self.random;
+                out.retain(|_| random.below(2) == 0);
+            }
+            self.under_way.extend(out.into_iter().map(|(to, word)| (rank, to as usize, word.encode())));
+            if dies {
+                self.alive[rank] = false;
+                self.untold.extend((0..self.ranks.len()).filter(|at| *at != rank).map(|at| (at, rank)));
+            }
+        }
+
+        fn pick(&mut self, below: usize) -> usize {
+            self.random.below(below as u64) as usize
+        }
+    }
+
+    /// Several agreements in a row, with so many deaths among them.
+    fn run(seed: u64, size: usize, deaths: usize, agreements: u64) {
+        let mut job = Job::new(size, seed);
+        let mut deaths_left = deaths.min(size - 1);
+        let mut decisions: BTreeMap<u64, Decision> = BTreeMap::new();
+        for step in 0.. {
+            assert!(step < 1_000_000, "no end: seed {seed}");
+            let live: Vec<usize> = (0..size).filter(|rank| job.alive[*rank]).collect();
+            // Enters when it likes; after its last agreement it only answers.
+            let ready: Vec<usize> = live
+                .iter()
+                .copied()
+                .filter(|rank| {
+                    let number = job.ranks[*rank].number();
+                    number < agreements && (number == 0 || job.ranks[*rank].decision(number).is_some())
+                })
+                .collect();
+            let all_done = live.iter().all(|rank| job.ranks[*rank].decision(agreements).is_some());
+            if all_done {
+                break;
+            }
+            let rank = match job.pick(3) {
+                0 if !ready.is_empty() => {
+                    let rank = ready[job.pick(ready.len())];
+                    job.ranks[rank].enter(rank as u64 | 1 << 40);
+                    rank
+                }
+                1 if !job.untold.is_empty() => {
+                    let at = job.pick(job.untold.len());
+                    let (rank, dead) = job.untold.swap_remove(at);
+                    job.ranks[rank].lose(dead);
+                    rank
+                }
+                _ if !job.under_way.is_empty() => {
+                    let at = job.pick(job.under_way.len());
+                    let (from, to, bytes) = job.under_way.swap_remove(at);
+                    if job.alive[to] {
+                        let word = Word::decode(&bytes, size).expect("our own message");
+                        job.ranks[to].hear(from, word);
+                    }
+                    to
+                }
+                _ => continue,
+            };
+            if !job.alive[rank] {
+                job.ranks[rank].take_out();
+                continue;
+            }
+            for number in [1, 2].map(|back| (job.ranks[rank].number() + 1).saturating_sub(back)) {
+                if let Some(found) = job.ranks[rank].decision(number) {
+                    // Whoever decides, also who dies right after it.
+                    assert_eq!(decisions.entry(number).or_insert_with(|| found.clone()), found, "seed {seed}");
+                }
+            }
+            // Leaders die more often than others.
+            let odds = if job.ranks[rank].leader as usize == rank { 6 } else { 40 };
+            let dies = deaths_left > 0 && job.pick(odds) == 0;
+            deaths_left -= usize::from(dies);
+            job.flush(rank, dies);
+        }
+        for decision in decisions.values() {
+            for rank in &decision.gone {
+                assert!(!job.alive[*rank as usize], "rank {rank} is alive: seed {seed}");
+            }
+            assert_eq!(decision.flags >> 40 & 1, 1);
+        }
+    }
+
+    #[test]
+    fn all_that_live_decide_alike_whoever_dies_meanwhile() {
+        check("membership::agreement::tests::all_that_live_decide_alike_whoever_dies_meanwhile", 1500, |seed| {
+            let size = 1 + (seed as usize % 7);
+            run(seed, size, seed as usize / 7 % 6, 1 + seed % 3);
+        });
+    }
+
+    #[test]
+    fn without_a_death_flags_are_those_that_all_gave_and_nobody_is_gone() {
+        let mut ranks: Vec<Agreement> = (0..3).map(|rank| Agreement::new(rank, 3)).collect();
+        for (rank, flags) in [(2, 0b110), (0, 0b111), (1, 0b011)] {
+            ranks[rank].enter(flags);
+        }
+        for _ in 0..10 {
+            for from in 0..3 {
+                for (to, word) in ranks[from].take_out() {
+                    ranks[to as usize].hear(from, word);
+                }
+            }
+        }
+        let decision = Decision { gone: vec![], flags: 0b010 };
+        assert!(ranks.iter().all(|rank| rank.decision(1) == Some(&decision)), "{ranks:?}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_refused() {
+        let decision = Decision { gone: vec![1, 2], flags: 7 };
+        let say = Say::Join { own: decision.clone(), accepted: Some((3, decision)) };
+        let bytes = Word { number: 4, say }.encode();
+        assert!(Word::decode(&bytes, 4).is_some());
+        assert!(Word::decode(&bytes, 3).is_none(), "rank 3 of 3");
+        for len in 0..bytes.len() {
+            assert!(Word::decode(&bytes[..len], 4).is_none(), "{len} bytes");
+        }
+        assert!(Word::decode(&[&bytes[..], &[0; 8]].concat(), 4).is_none());
+    }
+}
