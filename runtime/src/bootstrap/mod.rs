@@ -206,6 +206,10 @@ impl Hooks for Roster<'_> {
         self.0.first_missed()
     }
 
+    fn survives(&mut self) -> bool {
+        self.0.survives()
+    }
+
     fn fault(&mut self) -> Option<String> {
         (!self.0.is_intact()).then(|| MEMORY_LOST.into())
     }

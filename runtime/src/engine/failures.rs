@@ -106,6 +106,10 @@ impl Engine {
     /// Looks for ranks that are gone where nobody enters that in the roster by himself: enters ranks that this one has no connection to,
     /// those whose process has ended, and those that a simulated network has lost.
     pub(crate) fn enter_losses(&self) {
+        if self.job.loss(self.rank).is_some() {
+            // The others go on without this rank: it has nothing to say of them.
+            return;
+        }
         let cuts = std::sync::Arc::clone(self.losses.borrow().cuts());
         if !cuts.is_empty() {
             cuts.ranks().into_iter().for_each(|rank| self.enter_loss(rank, Loss::Disconnected));

@@ -36,6 +36,7 @@ mod thread_operation;
 mod thread_segments;
 mod threads;
 mod update;
+mod value;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

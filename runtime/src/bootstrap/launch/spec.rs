@@ -176,6 +176,11 @@ pub trait Hooks {
         None
     }
 
+    /// Whether the other ranks go on after the death of one. Asked at each death.
+    fn survives(&mut self) -> bool {
+        false
+    }
+
     /// What has happened to the job as a whole that it cannot survive, in words. Asked once a second or more often.
     fn fault(&mut self) -> Option<String> {
         None
@@ -264,7 +269,8 @@ impl Cause {
 /// How a job ended. What there was to say about it has been said on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Why it failed; `None` when every rank ended with code 0.
+    /// Why it failed; `None` when every rank ended with code 0, or where ranks [go on](Hooks::survives) after the death of others, when
+    /// all that did not die ended with code 0.
     pub cause: Option<Cause>,
     /// What became of each rank.
     pub ranks: Vec<RankEnd>,

@@ -1,0 +1,267 @@
+//! Going on after deaths: at random moments, of any rank, also of the one that leads the agreement, and of several.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bellwether_runtime::transport::sim::{Config, Network, Random, check};
+use bellwether_runtime::{Error, Max, Min, Result, Settings, Simulated, Sum, Team, Threads, World};
+
+use super::{job, networks};
+
+const ROUNDS: u64 = 12;
+
+/// At this moment of this round rank `killer` ends rank `victim`.
+#[derive(Debug, Clone, Copy)]
+struct Death {
+    round: u64,
+    moment: u64,
+    killer: usize,
+    victim: usize,
+}
+
+fn surviving() -> Settings {
+    let mut settings = Settings::default();
+    settings.survive = true;
+    settings
+}
+
+/// Up to `most` deaths of different ranks, one of which is rank 0 most often.
+fn deaths(random: &mut Random, ranks: usize, most: usize) -> Vec<Death> {
+    let mut victims: Vec<usize> = (0..ranks).collect();
+    if random.below(3) > 0 {
+        victims.swap(0, ranks - 1);
+    }
+    let many = 1 + random.below(most as u64) as usize;
+    let mut out = Vec::new();
+    for _ in 0..many {
+        let victim = victims.pop().expect("more ranks than deaths");
+        let killer = victims[random.below(victims.len() as u64) as usize];
+        out.push(Death { round: random.below(ROUNDS), moment: random.below(5), killer, victim });
+    }
+    out
+}
+
+/// What one rank found: the members of the team after each agreement.
+type Teams = Vec<Vec<usize>>;
+
+struct Program<'a> {
+    network: &'a Network,
+    deaths: &'a [Death],
+}
+
+impl Program<'_> {
+    fn strike(&self, world: &World, round: u64, moment: u64) {
+        for death in self.deaths.iter().filter(|death| (death.round, death.moment) == (round, moment)) {
+            if death.killer == world.rank() {
+                self.network.kill(death.victim);
+            }
+        }
+    }
+
+    fn run(&self, world: &World) -> Result<Teams> {
+        let rank = world.rank();
+        let memory = world.alloc::<u64>(world.size())?;
+        let bell = world.bell()?;
+        let mut team = world.survivors()?;
+        let mut teams = vec![team.world_ranks().collect::<Vec<_>>()];
+        let mut round = 0;
+        while round < ROUNDS {
+            self.strike(world, round, 0);
+            let outcome = self.step(world, &team, round, || {
+                let next = team.world_rank((team.rank() + 1) % team.size())?;
+                memory.put_bell(next, rank, round, &bell)?;
+                let answer = world.call(next, round, |_, round: u64| round + 1)?.wait()?;
+                assert_eq!(answer, round + 1);
+                let half = team.split(Some(team.rank() as u64 % 2), 0)?.expect("a colour");
+                half.barrier()
+            });
+            let done = match outcome {
+                Ok(()) => 1,
+                Err(Error::PeerLost { .. }) => 0,
+                Err(error) => return Err(error),
+            };
+            self.strike(world, round, 3);
+            let (next, all_done) = world.agree_surviving(done)?;
+            team = next;
+            teams.push(team.world_ranks().collect());
+            round += all_done;
+            self.strike(world, round, 4);
+        }
+        Ok(teams)
+    }
+
+    fn step(&self, world: &World, team: &Team, round: u64, rest: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut sums = [1, round];
+        team.allreduce(&mut sums, Sum)?;
+        assert_eq!(sums, [team.size() as u64, team.size() as u64 * round]);
+        self.strike(world, round, 1);
+        rest()?;
+        self.strike(world, round, 2);
+        let mut ends = [round];
+        team.allreduce(&mut ends, Min)?;
+        assert_eq!(ends, [round]);
+        Ok(())
+    }
+}
+
+/// All that were not killed have seen the same teams, and the last is of them alone.
+fn judge(what: &str, deaths: &[Death], outcomes: Vec<Result<Teams>>) {
+    let killed: Vec<usize> = deaths.iter().map(|death| death.victim).collect();
+    let mut first: Option<Teams> = None;
+    for (rank, outcome) in outcomes.into_iter().enumerate().filter(|(rank, _)| !killed.contains(rank)) {
+        let teams = outcome.unwrap_or_else(|error| panic!("rank {rank}: {error}; {what}, {deaths:?}"));
+        assert!(teams.last().expect("one at least").contains(&rank));
+        assert_eq!(first.get_or_insert_with(|| teams.clone()), &teams, "rank {rank}; {what}, {deaths:?}");
+    }
+}
+
+fn survive(name: &str, seeds: u64, ranks: &[usize], most: usize) {
+    for ranks in ranks {
+        check(name, seeds, |seed| {
+            for (network, config) in networks(*ranks, seed) {
+                let deaths = deaths(&mut Random::new(seed * 31 + *ranks as u64), *ranks, most.min(ranks - 1));
+                let job = job(config).settings(surviving());
+                let program = Program { network: &job.network().clone(), deaths: &deaths };
+                let outcomes = job.run(|world| program.run(world)).expect("the job starts");
+                judge(&format!("{network}, {ranks} ranks, seed {seed}"), &deaths, outcomes);
+            }
+        });
+    }
+}
+
+#[test]
+fn survivors_of_one_death_agree_and_go_on() {
+    survive("survivors::survivors_of_one_death_agree_and_go_on", 4, &[2, 3, 5], 1);
+}
+
+#[test]
+fn survivors_of_several_deaths_agree_and_go_on() {
+    survive("survivors::survivors_of_several_deaths_agree_and_go_on", 4, &[4, 7], 3);
+}
+
+#[test]
+fn who_lives_finishes_though_others_die_while_they_finish() {
+    check("survivors::who_lives_finishes_though_others_die_while_they_finish", 20, |seed| {
+        for (network, config) in networks(4, seed) {
+            let job = job(config).settings(surviving());
+            let killed = Mutex::new(Vec::new());
+            let kill = |victim: usize| {
+                killed.lock().expect("no panic").push(victim);
+                job.network().kill(victim);
+            };
+            let outcomes = job.build(|builder| {
+                let world = builder.start()?;
+                let mut random = Random::new(seed);
+                let (first, second) = (random.below(4) as usize, random.below(4) as usize);
+                if world.rank() == (first + 1) % 4 {
+                    kill(first);
+                }
+                let team = world.survivors()?;
+                world.sleep(Duration::from_nanos(random.below(40_000)));
+                if second != first && world.rank() == (0..4).find(|rank| ![first, second].contains(rank)).expect("four") {
+                    kill(second);
+                }
+                drop(team);
+                // What was sent to those that live arrives before they leave.
+                world.finish()
+            });
+            let outcomes = outcomes.expect("the job starts");
+            let killed = killed.lock().expect("no panic");
+            for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| !killed.contains(rank)) {
+                // Without an agreement on the first death the world's own finish tells of it.
+                let is_told = matches!(outcome, Err(Error::PeerLost { rank, .. }) if killed.contains(rank));
+                assert!(outcome.is_ok() || is_told, "{network}, seed {seed}, rank {rank}: {outcome:?}");
+            }
+        }
+    });
+}
+
+/// Ranks that are threads of one process, by mapped memory: those that leave without a word are gone, too.
+#[test]
+fn survivors_on_mapped_memory_keep_what_they_have() {
+    for ranks in [2, 3, 5, 8] {
+        for gone in [0, 1, ranks - 1] {
+            let body = |world: World| -> Result<Vec<usize>> {
+                let memory = world.alloc::<u64>(ranks)?;
+                let bell = world.bell()?;
+                let pairs = Team::world(&world)?.split(Some((world.rank() == gone) as u64), 0)?.expect("a colour");
+                memory.put((world.rank() + 1) % ranks, 0, 7 + world.rank() as u64)?;
+                world.barrier()?;
+                if world.rank() == gone {
+                    return Ok(vec![]);
+                }
+                let error = world.barrier().expect_err("a rank has left");
+                assert!(matches!(error, Error::PeerLost { rank, .. } if rank == gone), "{error}");
+                let team = world.survivors()?;
+                assert_eq!(world.gone(), [gone]);
+                // What was there before is there.
+                assert_eq!(memory.load(0), 7 + ((world.rank() + ranks - 1) % ranks) as u64);
+                for round in 1..20 {
+                    let next = team.world_rank((team.rank() + 1) % team.size())?;
+                    memory.put_bell(next, 1, round, &bell)?;
+                    bell.wait(round)?;
+                    let mut largest = [memory.load(1)];
+                    team.allreduce(&mut largest, Max)?;
+                    assert!(largest[0] >= round);
+                    // A team of ranks that all live is used on.
+                    pairs.barrier()?;
+                }
+                // Calls that need all ranks are refused, and do not hang.
+                for error in [
+                    world.barrier().expect_err("of all"),
+                    world.alloc::<u8>(1).map(drop).expect_err("of all"),
+                    Team::world(&world)?.barrier().expect_err("of all"),
+                    world.call(gone, (), |_, ()| ()).map(drop).expect_err("to nobody"),
+                ] {
+                    assert!(matches!(error, Error::PeerLost { rank, .. } if rank == gone), "{error}");
+                }
+                let again = world.survivors()?;
+                let error = team.barrier().expect_err("another took its place");
+                assert!(matches!(error, Error::Agreed { .. }), "{error}");
+                let members = again.world_ranks().collect();
+                drop((memory, bell));
+                world.finish().map(|()| members)
+            };
+            let threads = Threads::new(ranks).deadline(Duration::from_secs(60));
+            let outcomes = threads.build(|builder| builder.survive().start().and_then(body)).expect("threads start");
+            let living: Vec<usize> = (0..ranks).filter(|rank| *rank != gone).collect();
+            for (rank, outcome) in outcomes.into_iter().enumerate().filter(|(rank, _)| *rank != gone) {
+                assert_eq!(outcome.unwrap_or_else(|error| panic!("rank {rank}: {error}")), living);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_world_that_was_not_started_to_survive_says_so() {
+    let outcomes = Threads::new(2).run(|world| world.survivors().map(drop)).expect("threads start");
+    for outcome in outcomes {
+        let error = outcome.expect_err("not asked for").to_string();
+        assert!(error.contains("Builder::survive"), "{error}");
+    }
+}
+
+/// Two ranks that lose each other: nobody goes on as if it were alone with half of the job.
+#[test]
+fn of_ranks_that_lose_each_other_at_most_one_part_goes_on() {
+    check("survivors::of_ranks_that_lose_each_other_at_most_one_part_goes_on", 20, |seed| {
+        let job: Simulated = job(Config::new(3, seed).wild()).settings(surviving());
+        let outcomes = job.run(|world| -> Result<Vec<usize>> {
+            let memory = world.alloc::<u64>(1)?;
+            world.barrier()?;
+            if world.rank() == 0 {
+                job.network().disconnect(0, 2);
+            }
+            world.sleep(Duration::from_micros(100));
+            // The two that cannot reach each other find out.
+            let peer = 2 - world.rank();
+            let outcome = memory.put(peer, 0, 1).and_then(|()| world.poll().map(drop)).and_then(|()| world.barrier());
+            drop(outcome);
+            Ok(world.survivors()?.world_ranks().collect())
+        });
+        let outcomes = outcomes.expect("the job starts");
+        let teams: Vec<&Vec<usize>> = outcomes.iter().flatten().collect();
+        assert!(teams.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: {outcomes:?}");
+        assert!(!teams.is_empty() && !outcomes.iter().all(Result::is_ok), "seed {seed}: {outcomes:?}");
+    });
+}
