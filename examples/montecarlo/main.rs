@@ -105,6 +105,9 @@ fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
     let slab = Slab { thickness, absorption, scattering };
     check_slab(&slab).map_err(Failure::Input)?;
     let world = World::builder().survive().start()?;
+    if world.rank() == 0 {
+        say!("started   {} ranks", world.size());
+    }
     let start = Instant::now();
     let (mut team, tallies) = montecarlo::survive::run(&world, &slab, particles, bins as usize, seed, |_| ())?;
     let time = start.elapsed();

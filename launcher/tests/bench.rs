@@ -64,6 +64,7 @@ fn all_figures_have_all_fields() {
         "histogram",
         "indexgather",
         "startup",
+        "death",
         "poll",
         "footprint",
     ] {

@@ -36,6 +36,8 @@ pub struct JobSpec<'a> {
     pub extra_env: Vec<(OsString, OsString)>,
     /// A descriptor every rank inherits under the same number.
     pub inherit: Option<BorrowedFd<'a>>,
+    /// Whether the death of a rank is told where the others go on.
+    pub tells_deaths: bool,
     /// Where rank 0 reads its standard input from.
     pub stdin: Stdin,
     /// This process has no other business than the job: it adopts what ranks leave behind, even what
@@ -62,6 +64,7 @@ impl<'a> JobSpec<'a> {
             grace: Duration::from_millis(500),
             extra_env: Vec::new(),
             inherit: None,
+            tells_deaths: true,
             stdin: Stdin::FirstRank,
             adopt: false,
         }

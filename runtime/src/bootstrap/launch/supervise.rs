@@ -365,6 +365,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     fn note_death(&mut self, rank: usize, pid: i32, ended: Ended) {
         self.failures.push((rank, Cause::Failed { rank, pid, ended }));
         self.deaths.push(rank);
+        if !self.spec.tells_deaths {
+            return;
+        }
         let after = self.ranks[rank].end.after.as_secs_f64();
         let others = if self.live == 0 { "" } else { "; the others go on" };
         let name = &self.spec.name;
