@@ -161,6 +161,28 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
+/// Told to leave the others alone, a launcher lets them go on; its own status tells of the death all the same.
+#[test]
+fn ranks_go_on_after_a_death_where_the_launcher_lets_them() {
+    for (launcher, option) in
+        [(MPIRUN, "--enable-recovery"), (HYDRA[0], "-disable-auto-cleanup"), (HYDRA[1], "-disable-auto-cleanup")]
+    {
+        if !launcher.is_here() {
+            continue;
+        }
+        for victim in ["0", "2"] {
+            let mut command = launcher.command();
+            let outcome = run(command.args([option, "-n", "4", START, "survive", victim]), SOON);
+            let mut lines: Vec<&str> = outcome.stdout.lines().filter(|line| line.contains("goes on")).collect();
+            lines.sort_unstable();
+            let living = ["0", "1", "2", "3"].into_iter().filter(|rank| *rank != victim);
+            let expected: Vec<String> = living.map(|rank| format!("rank {rank} goes on, one of 3")).collect();
+            assert_eq!(lines, expected, "{launcher:?}: {outcome:#?}");
+            assert!(!outcome.status.success(), "{launcher:?}: {outcome:#?}");
+        }
+    }
+}
+
 #[test]
 fn killing_one_rank_from_outside_ends_all() {
     for launcher in launchers() {

@@ -1,6 +1,7 @@
 //! Failed peers, as this rank's own stream of operations sees them.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use super::Engine;
 use crate::error::{Error, Loss, Result};
@@ -87,18 +88,19 @@ impl Engine {
     /// From now on this rank goes on without `rank`: no wait ends because of it, and operations on it fail.
     pub(crate) fn accept_loss(&self, rank: usize) {
         self.losses.borrow().cuts().accept(&self.job, rank);
+        self.goes_on.set(true);
         self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
     }
 
-    /// Whether this rank goes on without some rank.
-    #[inline]
+    /// Whether this rank goes on without some rank. Read in every poll of a collective.
+    #[inline(always)]
     pub(crate) fn any_accepted(&self) -> bool {
-        self.losses.borrow().cuts().any_accepted()
+        self.goes_on.get()
     }
 
     /// Of these ranks the first that this one goes on without.
     pub(crate) fn first_accepted(&self, ranks: impl IntoIterator<Item = usize>) -> Option<(usize, Loss)> {
-        let cuts = std::sync::Arc::clone(self.losses.borrow().cuts());
+        let cuts = Arc::clone(self.losses.borrow().cuts());
         let rank = ranks.into_iter().find(|rank| cuts.is_accepted(*rank))?;
         Some((rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
     }
@@ -110,7 +112,7 @@ impl Engine {
             // The others go on without this rank: it has nothing to say of them.
             return;
         }
-        let cuts = std::sync::Arc::clone(self.losses.borrow().cuts());
+        let cuts = Arc::clone(self.losses.borrow().cuts());
         if !cuts.is_empty() {
             cuts.ranks().into_iter().for_each(|rank| self.enter_loss(rank, Loss::Disconnected));
         }

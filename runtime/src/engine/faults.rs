@@ -40,9 +40,16 @@ impl Engine {
         self.faults.any.set(!queue.is_empty());
     }
 
-    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept.
+    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept. That a rank is gone
+    /// which this one goes on without is no news.
     #[cold]
     pub fn set_fault(&self, error: Error) {
+        if self.any_accepted()
+            && let Error::PeerLost { rank, .. } = &error
+            && self.first_accepted([*rank]).is_some()
+        {
+            return;
+        }
         let mut queue = self.faults.queue.borrow_mut();
         if queue.len() < MOST {
             queue.push_back(error);

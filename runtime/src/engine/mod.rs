@@ -123,6 +123,8 @@ pub struct Engine {
     polling: Cell<bool>,
     /// This rank agrees with others on who is gone.
     ignores_losses: Cell<bool>,
+    /// This rank goes on without some rank that is gone.
+    goes_on: Cell<bool>,
     /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
@@ -200,6 +202,7 @@ impl Engine {
             in_collective: Cell::new(false),
             polling: Cell::new(false),
             ignores_losses: Cell::new(false),
+            goes_on: Cell::new(false),
             between: Cell::new(false),
         }
     }
