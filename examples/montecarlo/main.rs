@@ -136,9 +136,7 @@ fn finish(slab: &Slab, particles: u64, tallies: &Tallies, output: Option<Output>
         let title =
             format!("{particles} particles on {thickness} cm: absorption {absorption}, scattering {scattering}");
         let path = output.place();
-        plot::profile(&title, slab, tallies)
-            .and_then(|svg| output.write(svg.as_bytes()))
-            .map_err(Failure::Running)?;
+        plot::profile(&title, slab, tallies).and_then(|svg| output.write(svg.as_bytes())).map_err(Failure::Running)?;
         say!("plot      {path}");
     }
     say!("answer    digest {:016x}", digest((0..).zip(all(tallies))));

@@ -363,7 +363,10 @@ fn a_job_whose_ranks_go_on_after_a_killed_one_succeeds() {
         let done = one_dies(options);
         assert_eq!(done.code(), 0, "{done:?}");
         assert!(done.err.contains("bellwether: rank 3 (pid "), "{done:?}");
-        assert!(done.err.contains("died: killed by signal 9 (SIGKILL)") && done.err.contains("the others go on"), "{done:?}");
+        assert!(
+            done.err.contains("died: killed by signal 9 (SIGKILL)") && done.err.contains("the others go on"),
+            "{done:?}"
+        );
         assert_eq!(headlines(&done), 0, "{done:?}");
     }
 }

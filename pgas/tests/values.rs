@@ -77,7 +77,11 @@ fn values_between_processes(world: &World) -> Result<()> {
 
 #[test]
 fn values_beyond_message_memory() {
-    let settings = { let mut settings = Settings::default(); settings.message_memory = 64 << 10; settings };
+    let settings = {
+        let mut settings = Settings::default();
+        settings.message_memory = 64 << 10;
+        settings
+    };
     worlds::on_threads(&settings, &[3], |world| {
         // One rank has 8 MB, the others next to nothing: each is sent as it is.
         let mine = vec![world.rank() as u64; if world.rank() == 1 { 1 << 20 } else { 1 }];

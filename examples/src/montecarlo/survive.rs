@@ -38,9 +38,10 @@ pub fn run(
         let mut mine = vec![0; bins + 3];
         loop {
             // Those of nobody, or of a rank that has died, in turn.
-            let open = owners.iter_mut().enumerate().filter(|(_, owner)| {
-                owner.is_none_or(|rank| team.team_rank(rank).is_none())
-            });
+            let open = owners
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, owner)| owner.is_none_or(|rank| team.team_rank(rank).is_none()));
             for (turn, (batch, owner)) in open.enumerate() {
                 let rank = team.world_rank(turn % team.size())?;
                 *owner = Some(rank);

@@ -39,7 +39,9 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
         NOTHING => Ok(()),
         EMPTY => World::start().and_then(World::finish).context("starting an empty rank"),
         RANK => rank(arguments.collect()),
-        DEATH => arguments.next().context("a file for the report").and_then(|file| super::death::rank(Path::new(&file))),
+        DEATH => {
+            arguments.next().context("a file for the report").and_then(|file| super::death::rank(Path::new(&file)))
+        }
         PUTS => puts(kernels::memory::puts, arguments.next()),
         ADDRESS_PUTS => puts(kernels::address::puts, arguments.next()),
         MESSAGES => messages(arguments.next()),

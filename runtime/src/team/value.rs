@@ -68,7 +68,8 @@ fn encode<T: Serialize>(doing: &'static str, value: &T) -> Result<Vec<u8>> {
 
 /// The value that `bytes` of member `from` are.
 fn decode<T: DeserializeOwned>(doing: &'static str, from: usize, bytes: &[u8]) -> Result<T> {
-    let wrong = |why| Error::BadMessage { from, why: format!("{doing}: {} expected: {why}", std::any::type_name::<T>()) };
+    let wrong =
+        |why| Error::BadMessage { from, why: format!("{doing}: {} expected: {why}", std::any::type_name::<T>()) };
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(wrong(format!("{} bytes are left over", rest.len()))),
@@ -238,7 +239,12 @@ impl Team {
     }
 
     #[track_caller]
-    fn gather_for<T: Serialize + DeserializeOwned>(&self, call: Call, root: usize, value: &T) -> Result<Option<Vec<T>>> {
+    fn gather_for<T: Serialize + DeserializeOwned>(
+        &self,
+        call: Call,
+        root: usize,
+        value: &T,
+    ) -> Result<Option<Vec<T>>> {
         let mine = self.check_member(call, root).and_then(|()| encode(call.doing(), value));
         let (bytes, _) = self.show::<T>(call, root, mine)?;
         let mut counts = vec![0; self.size()];
@@ -284,7 +290,8 @@ impl Team {
         let differs = |shape: &Shape| (shape.call, shape.root, shape.of) != (first.call, first.root, first.of);
         if let Some(member) = all.iter().position(differs) {
             let show = |shape: &Shape| {
-                let root = if shape.call == Call::Allgather as u64 { String::new() } else { format!(", root {}", shape.root) };
+                let root =
+                    if shape.call == Call::Allgather as u64 { String::new() } else { format!(", root {}", shape.root) };
                 let name = if shape.of == of { std::any::type_name::<T>() } else { "another type" };
                 format!("{} of {name}{root}", Call::name(shape.call))
             };

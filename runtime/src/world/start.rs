@@ -348,8 +348,17 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, static_data, survive, .. } =
-            &engine.settings;
+        let Settings {
+            barrier,
+            transport,
+            teams,
+            team_memory,
+            world_team_memory,
+            collectives,
+            static_data,
+            survive,
+            ..
+        } = &engine.settings;
         // That part of the layout which is the same on all hosts.
         let common = SlotLayout::new(job.ranks(), 1, 1 << job.stride_log2(), engine.settings.lane_depth);
         let shape = format!(

@@ -66,7 +66,12 @@ impl World {
     /// # Errors
     /// As [`Team::reduce_values`] and [`Team::world`].
     #[track_caller]
-    pub fn reduce_values<T: Serialize + DeserializeOwned>(&self, root: usize, value: &T, combine: impl FnMut(T, T) -> T) -> Result<Option<T>> {
+    pub fn reduce_values<T: Serialize + DeserializeOwned>(
+        &self,
+        root: usize,
+        value: &T,
+        combine: impl FnMut(T, T) -> T,
+    ) -> Result<Option<T>> {
         Team::world(self)?.reduce_values(root, value, combine)
     }
 
@@ -75,7 +80,11 @@ impl World {
     /// # Errors
     /// As [`Team::allreduce_values`] and [`Team::world`].
     #[track_caller]
-    pub fn allreduce_values<T: Serialize + DeserializeOwned>(&self, value: &T, combine: impl FnMut(T, T) -> T) -> Result<T> {
+    pub fn allreduce_values<T: Serialize + DeserializeOwned>(
+        &self,
+        value: &T,
+        combine: impl FnMut(T, T) -> T,
+    ) -> Result<T> {
         Team::world(self)?.allreduce_values(value, combine)
     }
 }

@@ -158,7 +158,8 @@ fn who_lives_finishes_though_others_die_while_they_finish() {
                 }
                 let team = world.survivors()?;
                 world.sleep(Duration::from_nanos(random.below(40_000)));
-                if second != first && world.rank() == (0..4).find(|rank| ![first, second].contains(rank)).expect("four") {
+                if second != first && world.rank() == (0..4).find(|rank| ![first, second].contains(rank)).expect("four")
+                {
                     kill(second);
                 }
                 drop(team);

@@ -371,7 +371,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let after = self.ranks[rank].end.after.as_secs_f64();
         let others = if self.live == 0 { "" } else { "; the others go on" };
         let name = &self.spec.name;
-        self.output.say(format!("{name}: rank {rank} (pid {pid}) died: {ended} after {after:.2} s{others}\n").as_bytes());
+        self.output
+            .say(format!("{name}: rank {rank} (pid {pid}) died: {ended} after {after:.2} s{others}\n").as_bytes());
     }
 
     /// Whether there are ranks that a rank that has gone could be missed by.
