@@ -341,7 +341,10 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return;
         }
         let pid = self.ranks[number].pid.as_raw_nonzero().get();
-        let survives = membership == Membership::Joined && self.interrupt.is_none() && self.hooks.survives();
+        // A signal says nothing of the work of a rank that had left.
+        let dies = membership == Membership::Joined
+            || membership == Membership::Left && matches!(ended, Ended::Signaled(_));
+        let survives = dies && self.interrupt.is_none() && self.hooks.survives();
         if survives && !ended.success() {
             return self.note_death(number, pid, ended);
         }
