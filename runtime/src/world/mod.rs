@@ -533,7 +533,7 @@ impl World {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
-    pub(super) fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
+    fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
         let running = self.barrier.begin(&self.engine, doing)?;
         if !self.engine.routes.all_mapped() {
             self.exchange.finish_left(&running, &self.engine, &self.barrier)?;
