@@ -33,7 +33,7 @@ pub fn rank(report: &Path) -> anyhow::Result<()> {
     }
     let outcome = match rank % 3 {
         0 => world.barrier(),
-        1 => bell.wait(1),
+        1 => bell.wait(1).map(drop),
         _ => world.wait_until(|| false),
     };
     let heard = now()?;
