@@ -24,6 +24,9 @@ use crate::transport::{self, Sent};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
+/// How often a rank that agrees with others on who is gone is told that no rank goes on, before it believes it. Chosen: more ranks than leave at
+/// one time.
+const TOLD: u32 = 8;
 /// Largest put, in bytes, that is posted on the fast path. If the end of a registration cuts it short, the slow path puts all
 /// of it again. Chosen: a cache line.
 const SMALL_PUT: usize = 64;
@@ -247,6 +250,7 @@ impl Engine {
     ) -> Result<()> {
         let end = limit.and_then(|limit| pace.now().checked_add(limit));
         let mut waiting = Shown::new(self);
+        let mut told = 0;
         loop {
             waiting.check_deadlocked(doing)?;
             let progressed = self.poll_and::<TELL>()? != 0;
@@ -270,6 +274,12 @@ impl Engine {
             }
             waiting.publish_together(together);
             if !self.sleep_virtual(pace, end) {
+                // One rank at a time is told that none goes on. Who agrees on who is gone is not the one to give up: others may have to
+                // hear of a leaver first.
+                if self.ignores_losses.get() && self.job.any_left() && told < TOLD {
+                    told += 1;
+                    continue;
+                }
                 if together && !self.job.any_left() && self.find_deadlock_in_virtual_time() {
                     return Err(self.deadlock(doing));
                 }

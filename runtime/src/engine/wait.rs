@@ -258,7 +258,10 @@ impl Engine {
                 waiting.publish();
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
-                    self.check_standstill(doing, &mut standstill)?;
+                    // Who agrees on who is gone waits for ranks that may have to hear of a leaver first: it is not the one to give up.
+                    if !self.ignores_losses.get() {
+                        self.check_standstill(doing, &mut standstill)?;
+                    }
                 } else if waiting.together.is_some() {
                     self.find_deadlock(&mut deadlock);
                     waiting.check_deadlocked(doing)?;

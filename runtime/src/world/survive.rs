@@ -140,7 +140,6 @@ impl World {
         if !self.engine.settings.survive {
             return Ok(());
         }
-        self.engine.job.set_survives();
         let agreement = RefCell::new(Agreement::new(self.rank(), self.size()));
         self.set_state(Survival { agreement, seen: Cell::new(0) });
         let survival = self.state::<Survival>().expect("just set");
@@ -152,7 +151,10 @@ impl World {
             }
         });
         let running = self.begin("starting")?;
-        self.make_everyone(&running).map(drop)
+        self.make_everyone(&running)?;
+        // Not before: a rank that dies while others start ends the job.
+        self.engine.job.set_survives();
+        Ok(())
     }
 
     fn survive(&self, flags: u64) -> Result<(Team, u64)> {

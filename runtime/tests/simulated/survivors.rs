@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::{Config, Network, Random, check};
-use bellwether_runtime::{Error, Max, Min, Result, Settings, Simulated, Sum, Team, Threads, World};
+use bellwether_runtime::{Error, Max, Min, Result, Settings, Simulated, Sum, Team, Threads, Transport, World};
 
 use super::{job, networks};
 
@@ -231,6 +231,44 @@ fn survivors_on_mapped_memory_keep_what_they_have() {
             }
         }
     }
+}
+
+/// A rank leaves; some of the others are told of it and agree already, while the rest still wait in a collective of their team.
+#[test]
+fn who_agrees_waits_for_those_that_have_not_heard_yet() {
+    let body = |world: World| -> Result<Vec<usize>> {
+        let team = Team::world(&world)?;
+        world.barrier()?;
+        match world.rank() {
+            0 => return Ok(vec![]),
+            // These two know of it by themselves.
+            1 | 2 => {}
+            _ => {
+                let error = team.barrier().expect_err("rank 0 has left");
+                assert!(matches!(error, Error::PeerLost { rank: 0, .. }), "{error}");
+            }
+        }
+        let members = world.survivors()?.world_ranks().collect();
+        world.finish().map(|()| members)
+    };
+    let all = |what: &str, outcomes: Vec<Result<Vec<usize>>>| {
+        for (rank, outcome) in outcomes.into_iter().enumerate().skip(1) {
+            let members = outcome.unwrap_or_else(|error| panic!("{what}, rank {rank}: {error}"));
+            assert_eq!(members, [1, 2, 3, 4], "{what}");
+        }
+    };
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let mut settings = surviving();
+        settings.transport = transport;
+        let threads = Threads::new(5).deadline(Duration::from_secs(60)).settings(settings);
+        all("threads", threads.build(|builder| builder.start().and_then(body)).expect("threads start"));
+    }
+    check("survivors::who_agrees_waits_for_those_that_have_not_heard_yet", 3, |seed| {
+        for (network, config) in networks(5, seed) {
+            let job = job(config).settings(surviving());
+            all(network, job.build(|builder| builder.start().and_then(body)).expect("the job starts"));
+        }
+    });
 }
 
 #[test]

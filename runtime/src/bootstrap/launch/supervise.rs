@@ -342,8 +342,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let pid = self.ranks[number].pid.as_raw_nonzero().get();
         // A signal says nothing of the work of a rank that had left.
-        let dies = membership == Membership::Joined
-            || membership == Membership::Left && matches!(ended, Ended::Signaled(_));
+        let dies =
+            membership == Membership::Joined || membership == Membership::Left && matches!(ended, Ended::Signaled(_));
         let survives = dies && self.interrupt.is_none() && self.hooks.survives();
         if survives && !ended.success() {
             return self.note_death(number, pid, ended);
