@@ -105,11 +105,11 @@ impl Engine {
         Some((rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
     }
 
-    /// Looks for ranks that are gone where nobody enters that in the roster by himself: enters ranks that this one has no connection to,
-    /// those whose process has ended, and those that a simulated network has lost.
+    /// Enters lost ranks in the roster that nobody else enters: ranks to which this one has lost its connection, ranks whose process has
+    /// ended without a supervisor, and ranks that a simulated network has lost.
     pub(crate) fn enter_losses(&self) {
         if self.job.loss(self.rank).is_some() {
-            // The others go on without this rank: it has nothing to say of them.
+            // The others go on without this rank, so it enters nothing about them.
             return;
         }
         let cuts = Arc::clone(self.losses.borrow().cuts());
@@ -123,8 +123,8 @@ impl Engine {
         }
     }
 
-    /// Whether all that this rank has put and sent to ranks that live is in effect. Errors of those that do not are passed over: each is
-    /// told once.
+    /// Whether all puts and messages of this rank to living ranks are in effect. Ignores errors of lost ranks: the network reports each
+    /// once.
     pub(crate) fn is_quiet_but_for_lost(&self) -> bool {
         !self.has_pending() && !self.has_unposted() && self.try_quiet("survivors").unwrap_or(false)
     }

@@ -24,8 +24,7 @@ use crate::transport::{self, Sent};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
-/// How often a rank that agrees with others on who is gone is told that no rank goes on, before it believes it. Chosen: more ranks than leave at
-/// one time.
+/// How often a rank in `survivors` is told that no rank goes on before it gives up. Chosen: more than ranks leave at one time.
 const TOLD: u32 = 8;
 /// Largest put, in bytes, that is posted on the fast path. If the end of a registration cuts it short, the slow path puts all
 /// of it again. Chosen: a cache line.
@@ -274,8 +273,8 @@ impl Engine {
             }
             waiting.publish_together(together);
             if !self.sleep_virtual(pace, end) {
-                // One rank at a time is told that none goes on. Who agrees on who is gone is not the one to give up: others may have to
-                // hear of a leaver first.
+                // The scheduler tells one rank at a time that no rank goes on. A rank in `survivors` does not give up: ranks in other
+                // calls hear of the leaver next, and then join it.
                 if self.ignores_losses.get() && self.job.any_left() && told < TOLD {
                     told += 1;
                     continue;

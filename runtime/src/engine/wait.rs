@@ -258,7 +258,7 @@ impl Engine {
                 waiting.publish();
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
-                    // Who agrees on who is gone waits for ranks that may have to hear of a leaver first: it is not the one to give up.
+                    // A rank in `survivors` does not give up here: ranks in other calls hear of the leaver first, and then join it.
                     if !self.ignores_losses.get() {
                         self.check_standstill(doing, &mut standstill)?;
                     }

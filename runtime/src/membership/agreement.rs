@@ -144,7 +144,7 @@ impl Agreement {
                 self.joined.insert((number, from), (own, accepted));
                 self.lead();
             }
-            // What follows is of an agreement that this rank has joined: nobody else proposes or decides in it.
+            // Nobody proposes or decides in an agreement that this rank has not joined.
             _ if number != self.number => {}
             Say::Join { .. } => {}
             Say::Ask if from >= self.leader => {

@@ -167,7 +167,7 @@ impl World {
         let _running = engine.begin_collective(DOING)?;
         let _ignoring = engine.ignore_losses();
         let is_lost = || engine.job.loss(engine.rank).is_some();
-        // What this rank has put and signalled is in effect before others take a slot of the workspace again.
+        // The puts and signals of this rank must be in effect before other ranks reuse a slot of the workspace.
         engine.wait_together(DOING, || {
             engine.enter_losses();
             is_lost() || engine.is_quiet_but_for_lost()
@@ -181,7 +181,7 @@ impl World {
             survival.advance(engine);
             is_lost() || decision().is_some()
         })?;
-        // Others wait for what found no room.
+        // Other ranks wait for messages that found no room.
         engine.wait_together(DOING, || is_lost() || !engine.has_pending())?;
         let own = engine.rank;
         let lost = |rank, cause| Err(Error::PeerLost { rank, cause, doing: DOING.into() });
@@ -213,7 +213,7 @@ impl World {
         self.engine.job.begin_to_leave(self.engine.rank);
         loop {
             match self.settle_surviving() {
-                // Somebody has died, or has left, since the last agreement.
+                // A rank has died or left since the last agreement.
                 Err(Error::PeerLost { rank, .. }) if rank != self.engine.rank => {}
                 outcome => return outcome.and_then(|()| self.engine.take_fault()),
             }
@@ -223,8 +223,8 @@ impl World {
     fn settle_surviving(&self) -> Result<()> {
         const LEAVING: &str = "leaving";
         let (team, _) = self.survive(u64::MAX)?;
-        // What the dead have sent and not received keeps the two sums apart. All has arrived when nothing is under way at any rank and
-        // no count has changed from one round to the next: each rank polls after it has heard of the round before.
+        // Messages from and to dead ranks keep the two sums apart. All other messages have arrived when no rank has any in flight and no
+        // count has changed from one round to the next: each rank polls after it has finished the round before.
         let mut before = None;
         loop {
             self.engine.quiet_contexts(LEAVING)?;
