@@ -147,11 +147,11 @@ impl Agreement {
             // Nobody proposes or decides in an agreement that this rank has not joined.
             _ if number != self.number => {}
             Say::Join { .. } => {}
-            Say::Ask if from >= self.leader => {
+            Say::Ask if self.may_lead(from) => {
                 self.leader = from;
                 self.join();
             }
-            Say::Propose(decision) if from >= self.leader => {
+            Say::Propose(decision) if self.may_lead(from) => {
                 self.leader = from;
                 self.accepted = Some((from, decision));
                 self.say(from, Say::Accept);
@@ -174,6 +174,11 @@ impl Agreement {
     /// The messages to be sent since this was called last, each with its receiver.
     pub fn take_out(&mut self) -> Vec<(u32, Word)> {
         std::mem::take(&mut self.out)
+    }
+
+    /// Whether this rank may turn to `from`, or has.
+    fn may_lead(&self, from: u32) -> bool {
+        from >= self.leader && !self.gone.contains(&from)
     }
 
     fn is_open(&self) -> bool {
@@ -242,6 +247,11 @@ impl Agreement {
     fn decide(&mut self, decision: Decision) {
         if self.leader == self.rank {
             self.say_all(&Say::Decide(decision.clone()));
+        } else {
+            // These ranks have turned to this one already, which has heard the decision of a leader that is gone.
+            let waiting: Vec<u32> =
+                self.joined.range((self.number, 0)..=(self.number, u32::MAX)).map(|(at, _)| at.1).collect();
+            waiting.into_iter().for_each(|rank| self.say(rank, Say::Decide(decision.clone())));
         }
         self.decided.insert(self.number, decision);
         let number = self.number;
@@ -382,7 +392,7 @@ mod tests {
         for step in 0.. {
             assert!(step < 1_000_000, "no end: seed {seed}");
             let live: Vec<usize> = (0..size).filter(|rank| job.alive[*rank]).collect();
-            // Enters when it likes; after its last agreement it only answers.
+            // A rank enters at any time. After its last agreement it only answers.
             let ready: Vec<usize> = live
                 .iter()
                 .copied()
