@@ -428,8 +428,8 @@ impl World {
     /// Waits until every rank has called this and every message has been delivered, those sent by handlers
     /// included, and leaves. Collective.
     ///
-    /// After [`World::survivors`] has found ranks that are gone, this is collective over those that live, and also waits for nobody
-    /// who dies meanwhile.
+    /// In a world that was started to [survive](Builder::survive) this is collective over the ranks that live. It waits for no rank that is
+    /// gone, and is no error because of one: [`World::survivors`] before it tells of deaths. It compares no team's last calls there.
     ///
     /// # Errors
     /// As [`World::barrier`].
@@ -441,7 +441,8 @@ impl World {
     /// What [`World::finish`] does before it leaves.
     #[track_caller]
     pub(crate) fn last_barrier(&self) -> Result<()> {
-        self.engine.at(|| if self.engine.any_accepted() { self.finish_surviving() } else { self.finish_together() })
+        let survives = self.engine.settings.survive;
+        self.engine.at(|| if survives { self.finish_surviving() } else { self.finish_together() })
     }
 
     fn finish_together(&self) -> Result<()> {

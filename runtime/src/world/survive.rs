@@ -63,7 +63,7 @@ impl Survival {
 /// | collective calls of a team with a member that is gone | `PeerLost` | `PeerLost` |
 /// | collective calls of a team whose members all live | `PeerLost`, and the team is not used again | work, if none has failed before |
 /// | collective calls of the team that `survivors` gives, and of its parts | - | work |
-/// | `World::finish` | `PeerLost` | waits for the ranks that live, and for no rank that dies meanwhile |
+/// | `World::finish` | waits for the ranks that live, and for no rank that dies meanwhile | the same |
 ///
 /// The memory of ranks that live stays as it is: symmetric memory, bells and segments that were allocated before are used as before.
 ///
@@ -208,7 +208,7 @@ impl World {
         Ok((everyone.own.make_survivors(number, members.into(), place), flags))
     }
 
-    /// [`World::finish`] after an agreement: waits for those that live until what they sent each other has arrived.
+    /// [`World::finish`] in a world that survives: waits for those that live until what they sent each other has arrived.
     pub(super) fn finish_surviving(&self) -> Result<()> {
         self.engine.job.begin_to_leave(self.engine.rank);
         loop {
