@@ -153,6 +153,8 @@ fn who_lives_finishes_though_others_die_while_they_finish() {
                 let world = builder.start()?;
                 let mut random = Random::new(seed);
                 let (first, second) = (random.below(4) as usize, random.below(4) as usize);
+                // All have started.
+                drop(world.survivors()?);
                 if world.rank() == (first + 1) % 4 {
                     kill(first);
                 }
