@@ -63,6 +63,9 @@ pub enum Say {
     Ask,
 }
 
+/// What a rank joins with: its own proposal, and the one that it has accepted last, with its leader.
+type Joined = (Decision, Option<(u32, Decision)>);
+
 /// This rank's part in one agreement after the other.
 #[derive(Debug)]
 pub struct Agreement {
@@ -76,7 +79,7 @@ pub struct Agreement {
     leader: u32,
     accepted: Option<(u32, Decision)>,
     /// What came from ranks that take this one for their leader, by agreement and rank. They may be one agreement ahead.
-    joined: BTreeMap<(u64, u32), (Decision, Option<(u32, Decision)>)>,
+    joined: BTreeMap<(u64, u32), Joined>,
     /// What this rank has proposed as the leader, and who has accepted it.
     proposed: Option<Decision>,
     accepters: BTreeSet<u32>,
