@@ -229,21 +229,6 @@ impl Drop for Session {
     }
 }
 
-/// Ignores SIGUSR1 in a rank of hydra, unless the program has a handler for it: with `-disable-auto-cleanup` hydra tells the other ranks
-/// of a death by that signal, which would end them.
-pub(crate) fn ignore_notice_of_death() {
-    if std::env::var_os("MPI_LOCALNRANKS").is_none() {
-        return;
-    }
-    // SAFETY: a zeroed record is valid for the call to write to; the action that is set runs no code.
-    unsafe {
-        let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        if libc::sigaction(libc::SIGUSR1, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_DFL {
-            libc::signal(libc::SIGUSR1, libc::SIG_IGN);
-        }
-    }
-}
-
 /// An error in what the launcher's server says.
 fn wrong(kind: Kind, what: impl std::fmt::Display) -> Error {
     Error::Start(format!("{}: {what}", kind.name()))

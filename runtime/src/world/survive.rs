@@ -140,7 +140,6 @@ impl World {
         if !self.engine.settings.survive {
             return Ok(());
         }
-        crate::bootstrap::pmi::ignore_notice_of_death();
         let agreement = RefCell::new(Agreement::new(self.rank(), self.size()));
         self.set_state(Survival { agreement, seen: Cell::new(0) });
         let survival = self.state::<Survival>().expect("just set");
