@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use bellwether::{Error, World};
+use bellwether::World;
 use bellwether_examples::job::{self, Failure};
 use bellwether_examples::montecarlo::{self, Deviation, Slab, Tallies, plot};
 use bellwether_examples::output::Output;
@@ -120,10 +120,11 @@ fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
             say!("gone      ranks {:?}", world.gone());
             finish(&slab, particles, &tallies, Some(output))?;
         }
-        match team.barrier() {
-            Ok(()) => return Ok(world.finish()?),
-            Err(Error::PeerLost { .. }) => team = world.survivors()?,
-            Err(error) => return Err(error.into()),
+        // If the teller has died meanwhile, nobody leaves: all agree on whether it has told, and on who tells next.
+        let teller = team.world_rank(0)?;
+        team = world.survivors()?;
+        if team.team_rank(teller).is_some() {
+            return Ok(world.finish()?);
         }
     }
 }

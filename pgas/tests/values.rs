@@ -152,6 +152,34 @@ impl<'de> Deserialize<'de> for Odd {
     }
 }
 
+/// Where member 0 cannot combine the values, all members are told, and the team is used on.
+#[test]
+fn values_that_cannot_be_combined_are_an_error_value_at_all_members() {
+    worlds::everywhere(|world| {
+        let (rank, last) = (world.rank(), world.size() - 1);
+        let first = |a: Odd, _: Odd| a;
+        let error = world.allreduce_values(&Odd(1 + u8::from(rank == last)), first).expect_err("the last is even");
+        match rank {
+            0 => assert!(matches!(error, Error::BadMessage { from, .. } if from == last), "{error}"),
+            _ => assert!(matches!(error, Error::Agreed { rank: 0, .. }), "{error}"),
+        }
+        assert_eq!(world.allreduce_values(&Odd(3), first)?.0, 3);
+        if last > 0 {
+            let panics = |_: u8, _: u8| -> u8 { panic!("as it was told to") };
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.allreduce_values(&1, panics)));
+            match outcome {
+                Err(_) => assert_eq!(rank, 0),
+                Ok(outcome) => {
+                    let error = outcome.expect_err("rank 0 has panicked");
+                    assert!(rank > 0 && matches!(error, Error::Agreed { rank: 0, .. }), "{error}");
+                }
+            }
+        }
+        assert_eq!(world.allreduce_values(&1, |a: u64, b| a + b)?, world.size() as u64);
+        world.barrier()
+    });
+}
+
 #[test]
 fn bytes_that_are_no_value_are_an_error_value() {
     worlds::everywhere(|world| {

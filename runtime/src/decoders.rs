@@ -65,8 +65,8 @@ fn feed_agreement(bytes: &[u8]) {
     const RANKS: usize = 4;
     if let Some(word) = Word::decode(bytes, RANKS) {
         let mut agreement = Agreement::new(1, RANKS);
-        agreement.enter(1);
-        (0..RANKS).for_each(|from| agreement.hear(from, word.clone()));
+        agreement.enter(1, false);
+        (0..RANKS).for_each(|from| agreement.receive(from, word.clone()));
         std::hint::black_box(agreement.take_out());
     }
 }

@@ -206,6 +206,10 @@ impl Hooks for Roster<'_> {
         self.0.first_missed()
     }
 
+    fn has_panicked(&mut self, rank: usize) -> bool {
+        self.0.rank_state(rank) == RankState::Panicked
+    }
+
     fn survives(&mut self) -> bool {
         self.0.survives()
     }

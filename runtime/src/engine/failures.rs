@@ -87,15 +87,22 @@ impl Engine {
 
     /// From now on this rank goes on without `rank`: no wait ends because of it, and operations on it fail.
     pub(crate) fn accept_loss(&self, rank: usize) {
-        self.losses.borrow().cuts().accept(&self.job, rank);
-        self.goes_on.set(true);
+        if self.losses.borrow().cuts().accept(rank) {
+            self.accepted.set(self.accepted.get() + 1);
+        }
         self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
     }
 
-    /// Whether this rank goes on without some rank. Read in every poll of a collective.
+    /// Whether this rank goes on without some rank.
     #[inline(always)]
     pub(crate) fn any_accepted(&self) -> bool {
-        self.goes_on.get()
+        self.accepted.get() != 0
+    }
+
+    /// How many ranks this rank goes on without. Changes only upwards. Read in every poll of a collective.
+    #[inline(always)]
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.get()
     }
 
     /// Of these ranks the first that this one goes on without.
@@ -123,10 +130,44 @@ impl Engine {
         }
     }
 
-    /// Whether all puts and messages of this rank to living ranks are in effect. Ignores errors of lost ranks: the network reports each
-    /// once.
-    pub(crate) fn is_quiet_but_for_lost(&self) -> bool {
-        !self.has_pending() && !self.has_unposted() && self.try_quiet("survivors").unwrap_or(false)
+    /// Whether all puts of this rank to living ranks are in effect, and no message waits for room. Ignores losses of ranks: the network
+    /// reports each once.
+    ///
+    /// # Errors
+    /// Those of operations on ranks that live.
+    pub(crate) fn is_quiet_but_for_lost(&self, doing: &'static str) -> Result<bool> {
+        if self.has_pending() || self.has_unposted() {
+            return Ok(false);
+        }
+        match self.try_quiet(doing) {
+            Err(Error::PeerLost { .. }) => Ok(false),
+            outcome => outcome,
+        }
+    }
+
+    /// Waits until [`Engine::is_quiet_but_for_lost`], and `also` holds, or `unless` does.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`]; those of operations on ranks that live.
+    pub(crate) fn quiet_but_for_lost(
+        &self,
+        doing: &'static str,
+        also: impl Fn() -> bool,
+        unless: impl Fn() -> bool,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        self.wait_together(doing, || {
+            self.enter_losses();
+            unless()
+                || match self.is_quiet_but_for_lost(doing) {
+                    Ok(quiet) => quiet && also(),
+                    Err(error) => {
+                        outcome = Err(error);
+                        true
+                    }
+                }
+        })?;
+        outcome
     }
 
     fn enter_loss(&self, rank: usize, cause: Loss) {

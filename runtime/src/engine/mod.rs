@@ -123,8 +123,8 @@ pub struct Engine {
     polling: Cell<bool>,
     /// This rank agrees with others on who is gone.
     ignores_losses: Cell<bool>,
-    /// This rank goes on without some rank that is gone.
-    goes_on: Cell<bool>,
+    /// How many ranks that are gone this rank goes on without.
+    accepted: Cell<u64>,
     /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
@@ -202,7 +202,7 @@ impl Engine {
             in_collective: Cell::new(false),
             polling: Cell::new(false),
             ignores_losses: Cell::new(false),
-            goes_on: Cell::new(false),
+            accepted: Cell::new(0),
             between: Cell::new(false),
         }
     }

@@ -1,4 +1,5 @@
-//! Agreement among the ranks that live: all get the same list of the ranks that are gone, though ranks fail meanwhile.
+//! Agreement among the ranks that live: all get the same list of the ranks that are gone, and of those that leave, though ranks fail
+//! meanwhile.
 //!
 //! The algorithm is uniform consensus with a perfect failure detector and a leader that changes when it fails: "hierarchical uniform
 //! consensus" (Guerraoui and Rodrigues; Cachin, Guerraoui and Rodrigues, *Introduction to Reliable and Secure Distributed Programming*,
@@ -7,13 +8,13 @@
 //!
 //! The leader is the lowest rank that is not known to be gone.
 //!
-//! 1. Every rank sends its leader [`Say::Join`]: whom it knows to be gone, its flags, and the proposal that it accepted last.
-//! 2. When all ranks that are not gone have joined, the leader sends [`Say::Propose`]: of the accepted proposals the one of the latest
+//! 1. Every rank sends its leader [`Step::Join`]: whom it knows to be gone, its flags, and the proposal that it accepted last.
+//! 2. When all ranks that are not gone have joined, the leader sends [`Step::Propose`]: of the accepted proposals the one of the latest
 //!    leader; if there is none, the union of the lists, and the flags that all gave.
-//! 3. A rank accepts a proposal of its leader, or of a later one, and sends [`Say::Accept`].
-//! 4. When all ranks that are not gone have accepted, the leader decides, and sends [`Say::Decide`].
+//! 3. A rank accepts a proposal of its leader, or of a later one, and sends [`Step::Accept`].
+//! 4. When all ranks that are not gone have accepted, the leader decides, and sends [`Step::Decide`].
 //!
-//! If the leader fails, the next one asks all ([`Say::Ask`]), and begins at 1. A rank that has decided answers every question about that
+//! If the leader fails, the next one asks all ([`Step::Ask`]), and begins at 1. A rank that has decided answers every question about that
 //! agreement with its decision, also while it is in the next one.
 //!
 //! Why no two ranks decide differently: a leader decides when every rank that it does not know to be gone has accepted its proposal. A
@@ -30,7 +31,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Decision {
     /// Ranks that are gone, in ascending order.
     pub gone: Vec<u32>,
-    /// The bits that all ranks gave which joined.
+    /// Ranks that take part and leave the job, in ascending order. Ranks that are gone may be among them.
+    pub leaving: Vec<u32>,
+    /// The bits that all ranks gave which joined and do not leave.
     pub flags: u64,
 }
 
@@ -39,13 +42,13 @@ pub struct Decision {
 pub struct Word {
     /// Which agreement, from 1.
     pub number: u64,
-    /// What is said.
-    pub say: Say,
+    /// Which step of it.
+    pub step: Step,
 }
 
-/// What ranks say to each other.
+/// The steps of an agreement, as messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Say {
+pub enum Step {
     /// The sender is in the agreement, and takes the receiver for its leader.
     Join {
         /// Its own proposal.
@@ -96,7 +99,7 @@ impl Agreement {
             size: size as u32,
             number: 0,
             gone: BTreeSet::new(),
-            own: Decision { gone: Vec::new(), flags: 0 },
+            own: Decision { gone: Vec::new(), leaving: Vec::new(), flags: 0 },
             leader: 0,
             accepted: None,
             joined: BTreeMap::new(),
@@ -112,11 +115,13 @@ impl Agreement {
         self.number
     }
 
-    /// Enters the next agreement. The one before is decided here.
-    pub fn enter(&mut self, flags: u64) {
+    /// Enters the next agreement, with these flags, or to leave. The one before is decided here.
+    pub fn enter(&mut self, flags: u64, leaves: bool) {
         debug_assert!(self.number == 0 || self.decided.contains_key(&self.number), "one agreement at a time");
         self.number += 1;
-        self.own = Decision { gone: self.gone.iter().copied().collect(), flags };
+        let leaving = if leaves { vec![self.rank] } else { Vec::new() };
+        let flags = if leaves { u64::MAX } else { flags };
+        self.own = Decision { gone: self.gone.iter().copied().collect(), leaving, flags };
         (self.accepted, self.proposed) = (None, None);
         self.accepters.clear();
         let number = self.number;
@@ -133,39 +138,39 @@ impl Agreement {
     }
 
     /// A message has come.
-    pub fn hear(&mut self, from: usize, Word { number, say }: Word) {
+    pub fn receive(&mut self, from: usize, Word { number, step }: Word) {
         let from = from as u32;
         if let Some(decision) = self.decided.get(&number) {
-            if matches!(say, Say::Join { .. } | Say::Ask | Say::Propose(_)) {
+            if matches!(step, Step::Join { .. } | Step::Ask | Step::Propose(_)) {
                 let decision = decision.clone();
-                self.out.push((from, Word { number, say: Say::Decide(decision) }));
+                self.out.push((from, Word { number, step: Step::Decide(decision) }));
             }
             return;
         }
-        match say {
-            Say::Join { own, accepted } if number >= self.number => {
+        match step {
+            Step::Join { own, accepted } if number >= self.number => {
                 self.joined.insert((number, from), (own, accepted));
                 self.lead();
             }
             // Nobody proposes or decides in an agreement that this rank has not joined.
             _ if number != self.number => {}
-            Say::Join { .. } => {}
-            Say::Ask if self.may_lead(from) => {
+            Step::Join { .. } => {}
+            Step::Ask if self.may_lead(from) => {
                 self.leader = from;
                 self.join();
             }
-            Say::Propose(decision) if self.may_lead(from) => {
+            Step::Propose(decision) if self.may_lead(from) => {
                 self.leader = from;
                 self.accepted = Some((from, decision));
-                self.say(from, Say::Accept);
+                self.send(from, Step::Accept);
             }
             // From a leader that is gone.
-            Say::Ask | Say::Propose(_) => {}
-            Say::Accept => {
+            Step::Ask | Step::Propose(_) => {}
+            Step::Accept => {
                 self.accepters.insert(from);
                 self.lead();
             }
-            Say::Decide(decision) => self.decide(decision),
+            Step::Decide(decision) => self.decide(decision),
         }
     }
 
@@ -179,12 +184,18 @@ impl Agreement {
         std::mem::take(&mut self.out)
     }
 
+    /// [`Agreement::take_out`] gives this message once more: it could not be sent.
+    pub fn send_again(&mut self, to: u32, word: Word) {
+        self.out.push((to, word));
+    }
+
     /// Whether this rank may turn to `from`, or has.
     fn may_lead(&self, from: u32) -> bool {
         from >= self.leader && !self.gone.contains(&from)
     }
 
-    fn is_open(&self) -> bool {
+    /// Whether this rank is in an agreement that is not decided here.
+    pub fn is_open(&self) -> bool {
         self.number > 0 && !self.decided.contains_key(&self.number)
     }
 
@@ -192,12 +203,12 @@ impl Agreement {
         (0..self.size).filter(|rank| *rank != self.rank && !self.gone.contains(rank)).collect()
     }
 
-    fn say(&mut self, to: u32, say: Say) {
-        self.out.push((to, Word { number: self.number, say }));
+    fn send(&mut self, to: u32, step: Step) {
+        self.out.push((to, Word { number: self.number, step }));
     }
 
-    fn say_all(&mut self, say: &Say) {
-        self.others().into_iter().for_each(|rank| self.say(rank, say.clone()));
+    fn send_to_all(&mut self, step: &Step) {
+        self.others().into_iter().for_each(|rank| self.send(rank, step.clone()));
     }
 
     /// Turns to the lowest rank that is not gone.
@@ -205,7 +216,7 @@ impl Agreement {
         // Never back: a rank that leads knows that all lower ones are gone.
         self.leader = (self.leader..self.size).find(|rank| !self.gone.contains(rank)).unwrap_or(self.rank);
         if self.leader == self.rank {
-            self.say_all(&Say::Ask);
+            self.send_to_all(&Step::Ask);
             self.lead();
         } else {
             self.join();
@@ -213,8 +224,8 @@ impl Agreement {
     }
 
     fn join(&mut self) {
-        let join = Say::Join { own: self.own.clone(), accepted: self.accepted.clone() };
-        self.say(self.leader, join);
+        let join = Step::Join { own: self.own.clone(), accepted: self.accepted.clone() };
+        self.send(self.leader, join);
     }
 
     /// Proposes and decides, if this rank is the leader and has heard from all.
@@ -233,13 +244,14 @@ impl Agreement {
                     let all = || heard.iter().map(|(own, _)| own).chain([&self.own]);
                     let gone: BTreeSet<u32> =
                         all().flat_map(|own| own.gone.iter().copied()).chain(self.gone.iter().copied()).collect();
+                    let leaving: BTreeSet<u32> = all().flat_map(|own| own.leaving.iter().copied()).collect();
                     let flags = all().fold(u64::MAX, |flags, own| flags & own.flags);
-                    Decision { gone: gone.into_iter().collect(), flags }
+                    Decision { gone: gone.into_iter().collect(), leaving: leaving.into_iter().collect(), flags }
                 }
             };
             self.proposed = Some(decision.clone());
             self.accepted = Some((self.rank, decision.clone()));
-            self.say_all(&Say::Propose(decision));
+            self.send_to_all(&Step::Propose(decision));
         }
         if others.iter().all(|rank| self.accepters.contains(rank)) {
             let decision = self.proposed.clone().expect("proposed above");
@@ -249,12 +261,12 @@ impl Agreement {
 
     fn decide(&mut self, decision: Decision) {
         if self.leader == self.rank {
-            self.say_all(&Say::Decide(decision.clone()));
+            self.send_to_all(&Step::Decide(decision.clone()));
         } else {
             // These ranks have turned to this one already, which has heard the decision of a leader that is gone.
             let waiting: Vec<u32> =
                 self.joined.range((self.number, 0)..=(self.number, u32::MAX)).map(|(at, _)| at.1).collect();
-            waiting.into_iter().for_each(|rank| self.say(rank, Say::Decide(decision.clone())));
+            waiting.into_iter().for_each(|rank| self.send(rank, Step::Decide(decision.clone())));
         }
         self.decided.insert(self.number, decision);
         let number = self.number;
@@ -268,25 +280,28 @@ impl Word {
     pub fn encode(&self) -> Vec<u8> {
         let mut words = vec![self.number];
         let put = |words: &mut Vec<u64>, decision: &Decision| {
-            words.extend([decision.flags, decision.gone.len() as u64]);
-            words.extend(decision.gone.iter().map(|rank| u64::from(*rank)));
+            words.push(decision.flags);
+            for ranks in [&decision.gone, &decision.leaving] {
+                words.push(ranks.len() as u64);
+                words.extend(ranks.iter().map(|rank| u64::from(*rank)));
+            }
         };
-        match &self.say {
-            Say::Join { own, accepted } => {
+        match &self.step {
+            Step::Join { own, accepted } => {
                 words.extend([0, accepted.as_ref().map_or(0, |(leader, _)| 1 + u64::from(*leader))]);
                 put(&mut words, own);
                 accepted.iter().for_each(|(_, decision)| put(&mut words, decision));
             }
-            Say::Propose(decision) => {
+            Step::Propose(decision) => {
                 words.push(1);
                 put(&mut words, decision);
             }
-            Say::Accept => words.push(2),
-            Say::Decide(decision) => {
+            Step::Accept => words.push(2),
+            Step::Decide(decision) => {
                 words.push(3);
                 put(&mut words, decision);
             }
-            Say::Ask => words.push(4),
+            Step::Ask => words.push(4),
         }
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
@@ -300,12 +315,16 @@ impl Word {
         let number = take().filter(|number| *number > 0)?;
         let what = take()?;
         let decision = |take: &mut dyn FnMut() -> Option<u64>| {
-            let (flags, len) = (take()?, take()?);
-            // Bounded by what follows: each step takes a word.
-            let gone: Option<Vec<u32>> = (0..len.min(size as u64 + 1)).map(|_| rank(take()?)).collect();
-            gone.filter(|gone| gone.len() as u64 == len && gone.is_sorted()).map(|gone| Decision { gone, flags })
+            let flags = take()?;
+            let mut ranks = || {
+                let len = take()?;
+                // Bounded by what follows: each step takes a word.
+                let ranks: Option<Vec<u32>> = (0..len.min(size as u64 + 1)).map(|_| rank(take()?)).collect();
+                ranks.filter(|ranks| ranks.len() as u64 == len && ranks.is_sorted())
+            };
+            Some(Decision { gone: ranks()?, leaving: ranks()?, flags })
         };
-        let say = match what {
+        let step = match what {
             0 => {
                 let leader = take()?;
                 let own = decision(&mut take)?;
@@ -313,15 +332,15 @@ impl Word {
                     None => None,
                     Some(leader) => Some((rank(leader)?, decision(&mut take)?)),
                 };
-                Say::Join { own, accepted }
+                Step::Join { own, accepted }
             }
-            1 => Say::Propose(decision(&mut take)?),
-            2 => Say::Accept,
-            3 => Say::Decide(decision(&mut take)?),
-            4 => Say::Ask,
+            1 => Step::Propose(decision(&mut take)?),
+            2 => Step::Accept,
+            3 => Step::Decide(decision(&mut take)?),
+            4 => Step::Ask,
             _ => return None,
         };
-        (rest.is_empty() && take().is_none()).then_some(Word { number, say })
+        (rest.is_empty() && take().is_none()).then_some(Word { number, step })
     }
 }
 
@@ -411,7 +430,7 @@ mod tests {
             let rank = match job.pick(3) {
                 0 if !ready.is_empty() => {
                     let rank = ready[job.pick(ready.len())];
-                    job.ranks[rank].enter(rank as u64 | 1 << 40);
+                    job.ranks[rank].enter(rank as u64 | 1 << 40, rank % 3 == 2);
                     rank
                 }
                 1 if !job.untold.is_empty() => {
@@ -425,7 +444,7 @@ mod tests {
                     let (from, to, bytes) = job.under_way.swap_remove(at);
                     if job.alive[to] {
                         let word = Word::decode(&bytes, size).expect("our own message");
-                        job.ranks[to].hear(from, word);
+                        job.ranks[to].receive(from, word);
                     }
                     to
                 }
@@ -452,6 +471,7 @@ mod tests {
                 assert!(!job.alive[*rank as usize], "rank {rank} is alive: seed {seed}");
             }
             assert_eq!(decision.flags >> 40 & 1, 1);
+            assert!(decision.leaving.iter().all(|rank| rank % 3 == 2), "seed {seed}: {decision:?}");
         }
     }
 
@@ -467,24 +487,74 @@ mod tests {
     fn without_a_death_flags_are_those_that_all_gave_and_nobody_is_gone() {
         let mut ranks: Vec<Agreement> = (0..3).map(|rank| Agreement::new(rank, 3)).collect();
         for (rank, flags) in [(2, 0b110), (0, 0b111), (1, 0b011)] {
-            ranks[rank].enter(flags);
+            ranks[rank].enter(flags, false);
         }
-        for _ in 0..10 {
-            for from in 0..3 {
-                for (to, word) in ranks[from].take_out() {
-                    ranks[to as usize].hear(from, word);
-                }
-            }
-        }
-        let decision = Decision { gone: vec![], flags: 0b010 };
+        deliver_all(&mut ranks);
+        let decision = Decision { gone: vec![], leaving: vec![], flags: 0b010 };
         assert!(ranks.iter().all(|rank| rank.decision(1) == Some(&decision)), "{ranks:?}");
     }
 
     #[test]
+    fn who_leaves_is_told_and_gives_no_flags() {
+        let mut ranks: Vec<Agreement> = (0..3).map(|rank| Agreement::new(rank, 3)).collect();
+        for (rank, flags) in [(0, 0b110), (1, 0), (2, 0b011)] {
+            ranks[rank].enter(flags, rank == 1);
+        }
+        deliver_all(&mut ranks);
+        let decision = Decision { gone: vec![], leaving: vec![1], flags: 0b010 };
+        assert!(ranks.iter().all(|rank| rank.decision(1) == Some(&decision)), "{ranks:?}");
+    }
+
+    /// Rank 0 decides, tells rank 1 alone, and dies. Rank 2 turns to rank 1, which has not heard the decision yet.
+    #[test]
+    fn a_rank_that_hears_a_late_decision_passes_it_on_to_who_has_joined_it() {
+        let mut ranks: Vec<Agreement> = (0..3).map(|rank| Agreement::new(rank, 3)).collect();
+        ranks.iter_mut().for_each(|rank| rank.enter(7, false));
+        let mut late = Vec::new();
+        for _ in 0..10 {
+            for from in 0..3 {
+                for (to, word) in ranks[from].take_out() {
+                    match word.step {
+                        Step::Decide(_) if to == 1 => late.push(word),
+                        // Rank 0 died before this was sent.
+                        Step::Decide(_) => {}
+                        _ => ranks[to as usize].receive(from, word),
+                    }
+                }
+            }
+        }
+        assert_eq!(late.len(), 1);
+        // Rank 2 knows that rank 0 is gone, rank 1 does not yet.
+        ranks[2].lose(0);
+        for (to, word) in ranks[2].take_out() {
+            assert_eq!(to, 1);
+            ranks[1].receive(2, word);
+        }
+        assert!(ranks[1].take_out().is_empty(), "it follows rank 0 still");
+        ranks[1].receive(0, late.remove(0));
+        for (to, word) in ranks[1].take_out() {
+            assert_eq!(to, 2);
+            ranks[2].receive(1, word);
+        }
+        let decision = Decision { gone: vec![], leaving: vec![], flags: 7 };
+        assert_eq!([1, 2].map(|rank| ranks[rank].decision(1)), [Some(&decision); 2]);
+    }
+
+    fn deliver_all(ranks: &mut [Agreement]) {
+        for _ in 0..10 {
+            for from in 0..ranks.len() {
+                for (to, word) in ranks[from].take_out() {
+                    ranks[to as usize].receive(from, word);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn bytes_that_are_no_message_are_refused() {
-        let decision = Decision { gone: vec![1, 2], flags: 7 };
-        let say = Say::Join { own: decision.clone(), accepted: Some((3, decision)) };
-        let bytes = Word { number: 4, say }.encode();
+        let decision = Decision { gone: vec![1, 2], leaving: vec![0], flags: 7 };
+        let step = Step::Join { own: decision.clone(), accepted: Some((3, decision)) };
+        let bytes = Word { number: 4, step }.encode();
         assert!(Word::decode(&bytes, 4).is_some());
         assert!(Word::decode(&bytes, 3).is_none(), "rank 3 of 3");
         for len in 0..bytes.len() {

@@ -45,9 +45,11 @@ pub struct Cuts {
     ranks: Mutex<Vec<usize>>,
     /// Ranks that are gone and that this rank goes on without: no wait ends because of them.
     accepted: Mutex<BTreeSet<usize>>,
-    /// Whether there is one, and how many of them the roster counts as lost.
+    /// Whether there is one.
     any_accepted: AtomicBool,
-    accepted_lost: AtomicU32,
+    /// The roster's number of lost ranks when none of its records showed a loss that this rank does not go on without. A number alone
+    /// does not tell: a process that marks a loss may be killed between the record and the number.
+    seen: AtomicU32,
 }
 
 impl Cuts {
@@ -67,14 +69,12 @@ impl Cuts {
         self.ranks().into_iter().find(|rank| !self.is_accepted(*rank))
     }
 
-    /// From now on this rank goes on without `rank`, which the roster knows to be gone.
-    pub fn accept(&self, job: &JobMemory, rank: usize) {
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        if accepted.insert(rank) && job.loss(rank) != Some(Loss::Left) {
-            // Relaxed: the lock orders the set, and whoever reads an old number looks at every record.
-            self.accepted_lost.fetch_add(1, Ordering::Relaxed);
-        }
+    /// From now on this rank goes on without `rank`, which the roster knows to be gone. Whether it did not before.
+    pub fn accept(&self, rank: usize) -> bool {
+        let is_new = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
+        // Relaxed: the lock orders the set.
         self.any_accepted.store(true, Ordering::Relaxed);
+        is_new
     }
 
     /// Whether this rank goes on without some rank.
@@ -88,10 +88,24 @@ impl Cuts {
         self.any_accepted() && self.accepted.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
     }
 
-    /// Whether the roster counts a rank as lost that this rank does not go on without.
+    /// Whether the roster knows of a lost rank that this rank does not go on without.
     #[inline]
     pub fn is_any_new(&self, job: &JobMemory) -> bool {
-        job.any_lost() && job.count_lost() != self.accepted_lost.load(Ordering::Relaxed)
+        // Relaxed: an old number only leads to another look at the records.
+        job.any_lost() && job.count_lost() != self.seen.load(Ordering::Relaxed) && self.find_new(job).is_some()
+    }
+
+    /// Looks at the records.
+    #[cold]
+    fn find_new(&self, job: &JobMemory) -> Option<(usize, Loss)> {
+        // Before the records: a later loss changes the number after its record.
+        let count = job.count_lost();
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = job.first_lost_of(|rank| !accepted.contains(&rank));
+        if found.is_none() {
+            self.seen.store(count, Ordering::Relaxed);
+        }
+        found
     }
 
     /// The rank that failed first, of those that this rank does not go on without.
@@ -99,11 +113,10 @@ impl Cuts {
         if !self.any_accepted() {
             return job.first_lost();
         }
-        if !self.is_any_new(job) {
+        if !job.any_lost() || job.count_lost() == self.seen.load(Ordering::Relaxed) {
             return None;
         }
-        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
-        job.first_lost_of(|rank| !accepted.contains(&rank))
+        self.find_new(job)
     }
 
     /// Ranks to which a connection is lost.
@@ -292,6 +305,25 @@ mod tests {
         assert_eq!(losses.for_another().first(&job), Some((1, Loss::Disconnected)));
         job.mark_lost(1, Loss::Signaled(9));
         assert_eq!(losses.first(&job), Some((1, Loss::Signaled(9))), "the roster knows more");
+    }
+
+    #[test]
+    fn a_later_loss_is_found_though_an_earlier_one_was_never_counted() {
+        let job = JobMemory::create(4, &Settings::default()).expect("a job");
+        let cuts = Cuts::default();
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
+        // Whoever marked rank 1 was killed before it counted that; it was rank 2 itself.
+        job.mark_lost(1, Loss::Signaled(9));
+        job.uncount_lost();
+        job.mark_lost(2, Loss::Signaled(9));
+        assert!(cuts.is_any_new(&job));
+        assert!(cuts.accept(1) && cuts.accept(2) && !cuts.accept(1));
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
+        job.mark_lost(3, Loss::Signaled(11));
+        assert!(cuts.is_any_new(&job));
+        assert_eq!(cuts.first_lost(&job), Some((3, Loss::Signaled(11))));
+        assert!(cuts.accept(3));
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(super) struct Context {
     lost: Cell<Option<(usize, Loss, Doing)>>,
     /// A team of survivors that another has taken the place of.
     closed: Cell<bool>,
+    /// [`Engine::accepted`](crate::engine::Engine::accepted) when no member was among those that this rank goes on without.
+    checked: Cell<u64>,
 }
 
 /// What [`Caller`] is made of.
@@ -141,6 +143,8 @@ impl Context {
     pub(super) fn of_survivors(hub: &Rc<Hub>, slot: usize, number: u64, members: Rc<[u32]>, rank: usize) -> Rc<Self> {
         let mut context = Self::whole(hub, slot, members, rank, hub.engine.settings.collectives);
         context.id = mix(SURVIVORS, number).max(1);
+        // Heads differ from those of the teams that had the slot before.
+        context.head.set(Head::new::<()>(Kind::Barrier, number as usize));
         Rc::new(context)
     }
 
@@ -149,6 +153,10 @@ impl Context {
         self.closed.set(true);
         // A drop leaves the slot alone.
         self.unfinished.set(self.unfinished.get() + 1);
+        if let Some(nodes) = &self.nodes {
+            nodes.local.close();
+            nodes.leaders.iter().for_each(Context::close);
+        }
     }
 
     fn whole(hub: &Rc<Hub>, slot: usize, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Self {
@@ -193,6 +201,7 @@ impl Context {
             broken: RefCell::default(),
             lost: Cell::default(),
             closed: Cell::new(false),
+            checked: Cell::new(0),
         }
     }
 
@@ -402,18 +411,23 @@ impl Context {
     /// is one of survivors, and there is a later one.
     #[inline]
     fn check_members(&self) -> Result<()> {
-        if self.hub.engine.any_accepted() || self.closed.get() { self.check_survivors() } else { Ok(()) }
+        let is_checked = self.hub.engine.accepted() == self.checked.get() && !self.closed.get();
+        if is_checked { Ok(()) } else { self.check_survivors() }
     }
 
     #[cold]
     fn check_survivors(&self) -> Result<()> {
+        let accepted = self.hub.engine.accepted();
         if self.closed.get() {
             let why = "a later call of `survivors` has taken the place of this team".into();
             return Err(Error::Agreed { rank: self.hub.engine.rank, why });
         }
         match self.hub.engine.first_accepted(self.team.0.iter().map(|rank| *rank as usize)) {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: "a collective of a team".into() }),
-            None => Ok(()),
+            None => {
+                self.checked.set(accepted);
+                Ok(())
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Serialize, de::DeserializeOwned};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Team;
 use crate::error::{Error, Result};
@@ -212,7 +213,11 @@ impl Team {
     /// the others what came of it.
     ///
     /// # Errors
-    /// As above.
+    /// As above. If member 0 finds no value in the bytes of another, or cannot serialise the result, the others get [`Error::Agreed`] with
+    /// its rank, and the team is used on.
+    ///
+    /// # Panics
+    /// At member 0 if `combine` does. The others get [`Error::Agreed`] then, too.
     ///
     /// # Examples
     /// ```
@@ -234,8 +239,31 @@ impl Team {
         value: &T,
         combine: impl FnMut(T, T) -> T,
     ) -> Result<T> {
-        let all = self.gather_for(Call::Allreduce, 0, value)?;
-        self.broadcast_value(0, all.and_then(|all| all.into_iter().reduce(combine)))
+        let call = Call::Allreduce;
+        let gathered = self.gather_bytes::<T>(call, 0, encode(call.doing(), value))?;
+        let mut result = None;
+        let reduce = || -> Result<Vec<u8>> {
+            let Some((all, lens)) = &gathered else { return Ok(Vec::new()) };
+            let reduced = self.decode_parts::<T>(call, all, lens)?.into_iter().reduce(combine);
+            let reduced = result.insert(reduced.expect("a team has members"));
+            encode(call.doing(), reduced)
+        };
+        // The others wait for what comes of it, also for an error or a panic. No state of this call outlives a panic but its bytes.
+        let (mine, panic) = match catch_unwind(AssertUnwindSafe(reduce)) {
+            Ok(mine) => (mine, None),
+            Err(panic) => (Err(self.wrong(call, "`combine` panicked".into())), Some(panic)),
+        };
+        let shown = self.show::<T>(call, 0, mine);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        let (mut bytes, lens) = shown?;
+        bytes.resize(lens[0], 0);
+        self.broadcast(0, &mut bytes)?;
+        match result {
+            Some(result) => Ok(result),
+            None => decode(call.doing(), self.world_rank(0)?, &bytes),
+        }
     }
 
     #[track_caller]
@@ -246,15 +274,23 @@ impl Team {
         value: &T,
     ) -> Result<Option<Vec<T>>> {
         let mine = self.check_member(call, root).and_then(|()| encode(call.doing(), value));
+        let gathered = self.gather_bytes::<T>(call, root, mine)?;
+        gathered.map(|(all, lens)| self.decode_parts(call, &all, &lens)).transpose()
+    }
+
+    /// The bytes of all members, and how many each has, at member `root`; `None` elsewhere.
+    #[track_caller]
+    fn gather_bytes<T>(&self, call: Call, root: usize, mine: Result<Vec<u8>>) -> Result<Option<(Vec<u8>, Vec<usize>)>> {
         let (bytes, _) = self.show::<T>(call, root, mine)?;
         let mut counts = vec![0; self.size()];
         counts[root] = bytes.len();
-        let (all, lens) = self.alltoallv(&bytes, &counts)?;
-        if self.rank() != root {
-            return Ok(None);
-        }
-        let mut rest = all.as_slice();
-        self.decode_each(call, lens.iter().map(|len| rest.split_off(..*len).unwrap_or_default())).map(Some)
+        let gathered = self.alltoallv(&bytes, &counts)?;
+        Ok((self.rank() == root).then_some(gathered))
+    }
+
+    fn decode_parts<T: DeserializeOwned>(&self, call: Call, all: &[u8], lens: &[usize]) -> Result<Vec<T>> {
+        let mut rest = all;
+        self.decode_each(call, lens.iter().map(|len| rest.split_off(..*len).unwrap_or_default()))
     }
 
     fn check_member(&self, call: Call, root: usize) -> Result<()> {
@@ -282,7 +318,7 @@ impl Team {
         let all = self.allgather(&[own])?;
         let bytes = mine?;
         if let Some(member) = all.iter().position(|shape| shape.len == REFUSED) {
-            let why = format!("{}: its arguments are wrong, and its own error says how", Call::name(all[member].call));
+            let why = format!("{}: it failed there, and its own error says how", Call::name(all[member].call));
             return Err(Error::Agreed { rank: self.world_rank(member)?, why });
         }
         // Against the same member everywhere, so that all get the same error.

@@ -155,7 +155,8 @@ impl Builder {
     }
 
     /// Lets the ranks go on after the death of another, by [`World::survivors`]. Every rank says so, or none. A launcher of ours then ends
-    /// nobody because a rank died. `BELLWETHER_SURVIVE=on` and `bellwether run --survive` do the same.
+    /// nobody because a rank died. `BELLWETHER_SURVIVE=on` and `bellwether run --survive` do the same. The start of a job of several hosts
+    /// then fails with [`Error::InvalidArgument`].
     pub fn survive(mut self) -> Builder {
         self.survive = true;
         self
@@ -299,6 +300,7 @@ impl Builder {
     }
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
+        World::check_survivable(settings.survive, place.job.ranks_here(), place.job.ranks())?;
         let layout = place.layout(&settings);
         place.prepare(&settings, false)?;
         let Place { rank, job, node } = place;

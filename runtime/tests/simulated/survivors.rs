@@ -1,6 +1,7 @@
 //! Going on after deaths: at random moments, of any rank, also of the one that leads the agreement, and of several.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::{Config, Network, Random, check};
@@ -87,6 +88,7 @@ impl Program<'_> {
             round += all_done;
             self.strike(world, round, 4);
         }
+        teams.push(world.survivors()?.world_ranks().collect());
         Ok(teams)
     }
 
@@ -104,13 +106,17 @@ impl Program<'_> {
     }
 }
 
-/// All that were not killed have seen the same teams, and the last is of them alone.
-fn judge(what: &str, deaths: &[Death], outcomes: Vec<Result<Teams>>) {
-    let killed: Vec<usize> = deaths.iter().map(|death| death.victim).collect();
+/// All that were not killed have seen the same teams, each one a part of the one before, and the last is of them alone.
+fn judge(what: &str, deaths: &[Death], killed: &[usize], outcomes: Vec<Result<Teams>>) {
+    let living: Vec<usize> = (0..outcomes.len()).filter(|rank| !killed.contains(rank)).collect();
     let mut first: Option<Teams> = None;
     for (rank, outcome) in outcomes.into_iter().enumerate().filter(|(rank, _)| !killed.contains(rank)) {
         let teams = outcome.unwrap_or_else(|error| panic!("rank {rank}: {error}; {what}, {deaths:?}"));
-        assert!(teams.last().expect("one at least").contains(&rank));
+        assert!(
+            teams.is_sorted_by(|before, after| after.iter().all(|rank| before.contains(rank))),
+            "{what}: {teams:?}"
+        );
+        assert_eq!(teams.last(), Some(&living), "{what}, {deaths:?}");
         assert_eq!(first.get_or_insert_with(|| teams.clone()), &teams, "rank {rank}; {what}, {deaths:?}");
     }
 }
@@ -123,7 +129,9 @@ fn survive(name: &str, seeds: u64, ranks: &[usize], most: usize) {
                 let job = job(config).settings(surviving());
                 let program = Program { network: &job.network().clone(), deaths: &deaths };
                 let outcomes = job.run(|world| program.run(world)).expect("the job starts");
-                judge(&format!("{network}, {ranks} ranks, seed {seed}"), &deaths, outcomes);
+                // A killer may have died before its moment.
+                let killed: Vec<usize> = (0..*ranks).filter(|rank| job.network().is_dead(*rank)).collect();
+                judge(&format!("{network}, {ranks} ranks, seed {seed}"), &deaths, &killed, outcomes);
             }
         });
     }
@@ -139,18 +147,26 @@ fn survivors_of_several_deaths_agree_and_go_on() {
     survive("survivors::survivors_of_several_deaths_agree_and_go_on", 4, &[4, 7], 3);
 }
 
+/// Messages that each rank sends to each other one before it finishes.
+const LAST_WORDS: u64 = 20;
+
 #[test]
 fn who_lives_finishes_though_others_die_while_they_finish() {
     check("survivors::who_lives_finishes_though_others_die_while_they_finish", 20, |seed| {
-        for (network, config) in networks(4, seed) {
+        let straggling = [("straggling", Config::new(4, seed).straggling())];
+        for (network, config) in networks(4, seed).into_iter().chain(straggling) {
             let job = job(config).settings(surviving());
             let killed = Mutex::new(Vec::new());
             let kill = |victim: usize| {
                 killed.lock().expect("no panic").push(victim);
                 job.network().kill(victim);
             };
+            // By receiver and sender. Handlers cannot take it along, but their rank's state can.
+            let received: Arc<[[AtomicU64; 4]; 4]> = Arc::default();
+            let sent: [[AtomicU64; 4]; 4] = Default::default();
             let outcomes = job.build(|builder| {
                 let world = builder.start()?;
+                world.set_state(Arc::clone(&received));
                 let mut random = Random::new(seed);
                 let (first, second) = (random.below(4) as usize, random.below(4) as usize);
                 // All have started.
@@ -164,17 +180,128 @@ fn who_lives_finishes_though_others_die_while_they_finish() {
                 {
                     kill(second);
                 }
+                for to in team.world_ranks().filter(|to| *to != world.rank()) {
+                    for _ in 0..LAST_WORDS {
+                        // The receiver may be dead, and a call that waits for room may end because another rank is.
+                        let outcome = world.invoke(to, world.rank(), |context, from: usize| {
+                            let received = context.state::<Arc<[[AtomicU64; 4]; 4]>>().expect("set at the start");
+                            received[context.rank()][from].fetch_add(1, Ordering::Relaxed);
+                        });
+                        match outcome {
+                            Ok(()) => drop(sent[to][world.rank()].fetch_add(1, Ordering::Relaxed)),
+                            Err(Error::PeerLost { .. }) => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
                 drop(team);
-                // What was sent to those that live arrives before they leave.
                 world.finish()
             });
             let outcomes = outcomes.expect("the job starts");
             let killed = killed.lock().expect("no panic");
-            for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| !killed.contains(rank)) {
-                assert!(outcome.is_ok(), "{network}, seed {seed}, rank {rank}: {outcome:?}");
+            let live: Vec<usize> = (0..4).filter(|rank| !killed.contains(rank)).collect();
+            for (to, from) in live.iter().flat_map(|to| live.iter().map(move |from| (*to, *from))) {
+                let outcome = &outcomes[to];
+                assert!(outcome.is_ok(), "{network}, seed {seed}, rank {to}: {outcome:?}");
+                let came = received[to][from].load(Ordering::Relaxed);
+                let expected = sent[to][from].load(Ordering::Relaxed);
+                assert_eq!(came, expected, "{network}, seed {seed}: from {from} to {to}, {killed:?} killed");
             }
         }
     });
+}
+
+/// Some ranks are in `finish` when another one dies. Those that are not go on without them, and all leave in the end.
+#[test]
+fn ranks_in_finish_wait_for_those_that_go_on() {
+    let body = |world: World, kill: &dyn Fn()| -> Result<Vec<usize>> {
+        let memory = world.alloc::<u64>(5)?;
+        let all = world.survivors()?;
+        let error = match world.rank() {
+            0 | 3 => return world.finish().map(|()| vec![]),
+            4 => {
+                kill();
+                return Ok(vec![]);
+            }
+            _ => all.barrier().expect_err("rank 4 is gone"),
+        };
+        // Ranks 0 and 3 do not come either, and rank 4 leaves without dying where ranks are threads.
+        assert!(matches!(error, Error::PeerLost { rank: 0 | 3 | 4, .. }), "{error}");
+        let (team, flags) = world.agree_surviving(world.rank() as u64 | 4)?;
+        assert_eq!((world.gone(), flags), (vec![4], 4));
+        for round in 0..5 {
+            let mut sum = [1, round];
+            team.allreduce(&mut sum, Sum)?;
+            assert_eq!(sum, [2, 2 * round]);
+            // A rank in `finish` serves its memory and answers.
+            memory.put(3, world.rank(), round)?;
+            assert_eq!(memory.get(3, world.rank())?, round);
+            assert_eq!(world.call(0, round, |_, round: u64| round + 1)?.wait()?, round + 1);
+        }
+        let again: Vec<usize> = world.survivors()?.world_ranks().collect();
+        world.finish().map(|()| again)
+    };
+    let judge = |what: &str, outcomes: Vec<Result<Vec<usize>>>| {
+        for (rank, outcome) in outcomes.into_iter().enumerate().take(4) {
+            let members = outcome.unwrap_or_else(|error| panic!("{what}, rank {rank}: {error}"));
+            let expected = if rank % 3 == 0 { vec![] } else { vec![1, 2] };
+            assert_eq!(members, expected, "{what}, rank {rank}");
+        }
+    };
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let mut settings = surviving();
+        settings.transport = transport;
+        let threads = Threads::new(5).deadline(Duration::from_secs(60)).settings(settings);
+        judge("threads", threads.build(|builder| body(builder.start()?, &|| ())).expect("threads start"));
+    }
+    check("survivors::ranks_in_finish_wait_for_those_that_go_on", 5, |seed| {
+        for (network, config) in networks(5, seed) {
+            let job = job(config).settings(surviving());
+            let kill = || job.network().kill(4);
+            let what = format!("{network}, seed {seed}");
+            judge(&what, job.build(|builder| body(builder.start()?, &kill)).expect("the job starts"));
+        }
+    });
+}
+
+/// A handler panics while its rank is in `survivors`: the next call ends the agreement that this one has entered.
+#[test]
+fn an_interrupted_agreement_is_ended_by_the_next_call() {
+    let body = |world: World| -> Result<Vec<usize>> {
+        let (rank, size) = (world.rank(), world.size());
+        let bell = world.bell()?;
+        let memory = world.alloc::<u64>(1)?;
+        if rank + 1 == size {
+            // Rank 0 is in the agreement, which waits for this rank.
+            bell.wait(1)?;
+            world.invoke(0, (), |_, ()| panic!("as it was told to"))?;
+            bell.wait(2)?;
+        }
+        if rank == 0 {
+            memory.put_bell(size - 1, 0, 1, &bell)?;
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.survivors().map(drop)));
+            assert!(outcome.is_err(), "{outcome:?}");
+            memory.put_bell(size - 1, 0, 2, &bell)?;
+        }
+        for _ in 0..3 {
+            let team = world.survivors()?;
+            let mut ranks = [1];
+            team.allreduce(&mut ranks, Sum)?;
+            assert_eq!(ranks, [size]);
+        }
+        let members = world.survivors()?.world_ranks().collect();
+        drop((memory, bell));
+        world.finish().map(|()| members)
+    };
+    for ranks in [2, 4] {
+        let threads = Threads::new(ranks).deadline(Duration::from_secs(60)).settings(surviving());
+        for (rank, outcome) in
+            threads.build(|builder| body(builder.start()?)).expect("threads start").into_iter().enumerate()
+        {
+            let members = outcome.unwrap_or_else(|error| panic!("rank {rank} of {ranks}: {error}"));
+            assert_eq!(members, (0..ranks).collect::<Vec<_>>());
+        }
+    }
 }
 
 /// Ranks that are threads of one process, by mapped memory: those that leave without a word are gone, too.

@@ -179,6 +179,11 @@ pub trait Hooks {
         None
     }
 
+    /// Whether this rank has panicked. Asked before [`Hooks::rank_ended`].
+    fn has_panicked(&mut self, _rank: usize) -> bool {
+        false
+    }
+
     /// Whether the other ranks go on after the death of one. Asked at each death.
     fn survives(&mut self) -> bool {
         false

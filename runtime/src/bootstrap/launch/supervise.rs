@@ -325,6 +325,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // Asked before anybody is told: others may leave at once because of it, and then seem not to have counted on it.
         let membership = self.hooks.membership(number);
         let missed = membership == Membership::Joined && self.others_go_on();
+        let panicked = self.hooks.has_panicked(number);
         self.hooks.rank_ended(number, &ended);
         let now = Instant::now();
         let _ = epoll::delete(&self.epoll, &process);
@@ -341,11 +342,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return;
         }
         let pid = self.ranks[number].pid.as_raw_nonzero().get();
-        // A signal says nothing of the work of a rank that had left.
-        let dies =
-            membership == Membership::Joined || membership == Membership::Left && matches!(ended, Ended::Signaled(_));
-        let survives = dies && self.interrupt.is_none() && self.hooks.survives();
-        if survives && !ended.success() {
+        let survives = membership != Membership::Absent && self.interrupt.is_none() && self.hooks.survives();
+        // A rank that exits with another code than 0 says itself that the job has failed.
+        if survives && (panicked || matches!(ended, Ended::Signaled(_))) {
             return self.note_death(number, pid, ended);
         }
         if !ended.success() {
