@@ -372,8 +372,8 @@ fn a_job_whose_ranks_go_on_after_a_killed_one_succeeds() {
 }
 
 #[test]
-fn a_job_that_is_killed_as_a_whole_does_not_survive() {
-    // Scripts never join: nobody goes on.
+fn ranks_that_never_join_do_not_survive_a_killed_one() {
+    // Nobody goes on without a world.
     let done = run(script(3, &["--survive"], "[ $BELLWETHER_RANK = 1 ] && kill -9 $$; sleep 0.1"));
     assert_eq!(done.code(), 137, "{done:?}");
     assert_eq!(headlines(&done), 1, "{done:?}");

@@ -24,7 +24,8 @@ use crate::transport::{self, Sent};
 const IDLE_POLL: Duration = Duration::from_nanos(200);
 const IDLE_DOUBLINGS: u32 = 7;
 
-/// How often a rank in `survivors` is told that no rank goes on before it gives up. Chosen: more than ranks leave at one time.
+/// How often a rank in `survivors` is told that no rank goes on before it gives up. Chosen, not derived: tests leave at most three ranks at
+/// one time, and each of them is told once. With more leavers `survivors` may fail with [`Error::Standstill`].
 const TOLD: u32 = 8;
 /// Largest put, in bytes, that is posted on the fast path. If the end of a registration cuts it short, the slow path puts all
 /// of it again. Chosen: a cache line.
