@@ -45,6 +45,10 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
+    /// Go on when ranks die, and do their batches again: with `bellwether run --survive`
+    #[arg(long)]
+    survive: bool,
+
     /// Where to write the absorption profile
     #[arg(short, long, value_name = "FILE", default_value = "montecarlo.svg")]
     output: PathBuf,
@@ -60,6 +64,7 @@ deviations. They are the same integers for any number of ranks.
 Examples:
   bellwether run -n 4 --example montecarlo
   bellwether run -n 4 --example montecarlo --scattering 0 --absorption 1
+  bellwether run -n 4 --survive --example montecarlo -- --survive
   bellwether run -n 4 --example montecarlo --absorption 0.02 --scattering 2 --thickness 10
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or output.";
@@ -68,7 +73,7 @@ Exit code: 0 success, 1 failure while running, 2 wrong arguments or output.";
 const MOST_PATHS: f64 = 1e4;
 
 fn main() -> ExitCode {
-    job::main(run)
+    job::main_or(|arguments: &Arguments| arguments.survive.then(|| run_surviving(arguments)), run)
 }
 
 fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
@@ -86,20 +91,56 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     progress.finish();
     job::on_root(world, || {
         say!("slab      {thickness} cm, absorption {absorption}/cm, scattering {scattering}/cm");
-        tell(particles, &tallies, &followed, time);
-        check(&slab, particles, &tallies)?;
-        if let Some(output) = output.take() {
-            let title =
-                format!("{particles} particles on {thickness} cm: absorption {absorption}, scattering {scattering}");
-            let path = output.place();
-            plot::profile(&title, &slab, &tallies)
-                .and_then(|svg| output.write(svg.as_bytes()))
-                .map_err(Failure::Running)?;
-            say!("plot      {path}");
-        }
-        say!("answer    digest {:016x}", digest((0..).zip(all(&tallies))));
-        Ok(())
+        tell(particles, &tallies, followed.len(), time);
+        let (least, most) = (followed.iter().min().copied().unwrap_or(0), followed.iter().max().copied().unwrap_or(0));
+        say!("ranks     took {least} to {most} particles each, as they found time");
+        finish(&slab, particles, &tallies, output.take())
     })?;
+    Ok(())
+}
+
+/// As [`run`], in a world of its own, which goes on when ranks die.
+fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { particles, thickness, absorption, scattering, bins, seed, .. } = *arguments;
+    let slab = Slab { thickness, absorption, scattering };
+    check_slab(&slab).map_err(Failure::Input)?;
+    let world = World::builder().survive().start()?;
+    if world.rank() == 0 {
+        say!("started   {} ranks", world.size());
+    }
+    let start = Instant::now();
+    let (mut team, tallies) = montecarlo::survive::run(&world, &slab, particles, bins as usize, seed, |_| ())?;
+    let time = start.elapsed();
+    loop {
+        // The first rank that lives tells. If it dies, the next one does.
+        if team.rank() == 0 {
+            let output = Output::claim(&arguments.output).map_err(Failure::Input)?;
+            say!("slab      {thickness} cm, absorption {absorption}/cm, scattering {scattering}/cm");
+            tell(particles, &tallies, team.size(), time);
+            say!("gone      ranks {:?}", world.gone());
+            finish(&slab, particles, &tallies, Some(output))?;
+        }
+        // If the teller has died meanwhile, nobody leaves: all agree on whether it has told, and on who tells next.
+        let teller = team.world_rank(0)?;
+        team = world.survivors()?;
+        if team.team_rank(teller).is_some() {
+            return Ok(world.finish()?);
+        }
+    }
+}
+
+/// Checks the tallies, draws them, and says what identifies them.
+fn finish(slab: &Slab, particles: u64, tallies: &Tallies, output: Option<Output>) -> Result<(), Failure> {
+    check(slab, particles, tallies)?;
+    if let Some(output) = output {
+        let Slab { thickness, absorption, scattering } = slab;
+        let title =
+            format!("{particles} particles on {thickness} cm: absorption {absorption}, scattering {scattering}");
+        let path = output.place();
+        plot::profile(&title, slab, tallies).and_then(|svg| output.write(svg.as_bytes())).map_err(Failure::Running)?;
+        say!("plot      {path}");
+    }
+    say!("answer    digest {:016x}", digest((0..).zip(all(tallies))));
     Ok(())
 }
 
@@ -117,8 +158,7 @@ fn all(tallies: &Tallies) -> impl Iterator<Item = u64> + '_ {
     tallies.absorbed.iter().copied().chain(rest)
 }
 
-fn tell(particles: u64, tallies: &Tallies, followed: &[u64], time: Duration) {
-    let ranks = followed.len();
+fn tell(particles: u64, tallies: &Tallies, ranks: usize, time: Duration) {
     let rate = particles as f64 / time.as_secs_f64() / 1e6;
     let plural = if ranks == 1 { "" } else { "s" };
     say!("particles {particles} in {}, {rate:.2} million per second, {ranks} rank{plural}", seconds(time));
@@ -132,8 +172,6 @@ fn tell(particles: u64, tallies: &Tallies, followed: &[u64], time: Duration) {
         say!("{name:>13}  {count:>14}  {:>9.4} %  {:>9.4} %", 100.0 * part, 100.0 * error);
     }
     say!("scattered {:.3} times on average", tallies.scatterings as f64 / particles as f64);
-    let (least, most) = (followed.iter().min().copied().unwrap_or(0), followed.iter().max().copied().unwrap_or(0));
-    say!("ranks     took {least} to {most} particles each, as they found time");
 }
 
 fn check(slab: &Slab, particles: u64, tallies: &Tallies) -> Result<(), Failure> {

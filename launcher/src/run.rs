@@ -20,7 +20,7 @@ use crate::example::{self, Example};
 /// failed first and why, and exits with the status of that rank. Processes that the ranks started end with it.
 #[derive(Args)]
 #[command(after_help = "Exit status: that of the first rank that failed (128 + N if signal N killed it), else
-  0    all ranks succeeded
+  0    all ranks succeeded; with --survive, all that did not die
   2    wrong use of this command
   124  the job ran longer than --timeout
   126  the program cannot be executed
@@ -68,6 +68,13 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "500ms")]
     grace: Duration,
 
+    /// Let the other ranks go on when one dies; the exit status is 0 if all that live succeed
+    ///
+    /// For programs that call `World::survivors`. The others are not ended; --timeout still ends all. Sets BELLWETHER_SURVIVE=on
+    /// for the ranks. A rank that dies before all have started still ends the job.
+    #[arg(long)]
+    survive: bool,
+
     /// Build this example of the cargo workspace around the current folder, and run it
     #[arg(long, value_name = "NAME")]
     example: Option<String>,
@@ -113,6 +120,9 @@ impl Run {
         spec.timeout = self.timeout;
         spec.grace = self.grace;
         spec.adopt = true;
+        if self.survive {
+            spec.extra_env.push(("BELLWETHER_SURVIVE".into(), "on".into()));
+        }
         let settings = Settings::from_env()?;
         let outcome = OwnedJob::create(ranks, &settings)?.supervise(spec)?;
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.

@@ -65,6 +65,7 @@ fn all_figures_have_all_fields() {
         "histogram",
         "indexgather",
         "startup",
+        "death",
         "poll",
         "footprint",
     ] {

@@ -361,3 +361,38 @@ fn output_beyond_the_limit_on_the_size_of_files_is_told_and_ranks_have_the_signa
     let ignored = u64::from_str_radix(mask.trim(), 16).expect("a mask");
     assert_eq!(ignored >> (libc::SIGXFSZ - 1) & 1, 0, "a rank ignores SIGXFSZ: {mask}");
 }
+
+/// Ranks of a benchmark, one of which kills itself: the others agree that it is gone, and return 0.
+fn one_dies(options: &[&str]) -> Done {
+    let folder = tempfile::tempdir().expect("a folder");
+    let report = folder.path().join("report");
+    let program = env!("CARGO_BIN_EXE_bellwether");
+    let mut command = bellwether(&["run", "-n", "4"]);
+    command.args(options).args([program, "bench-death"]).arg(&report);
+    let done = run(command);
+    assert!(report.exists(), "{done:?}");
+    done
+}
+
+#[test]
+fn a_job_whose_ranks_go_on_after_a_killed_one_succeeds() {
+    // The program says so itself, too.
+    for options in [&["--survive"][..], &[]] {
+        let done = one_dies(options);
+        assert_eq!(done.code(), 0, "{done:?}");
+        assert!(done.err.contains("bellwether: rank 3 (pid "), "{done:?}");
+        assert!(
+            done.err.contains("died: killed by signal 9 (SIGKILL)") && done.err.contains("the others go on"),
+            "{done:?}"
+        );
+        assert_eq!(headlines(&done), 0, "{done:?}");
+    }
+}
+
+#[test]
+fn ranks_that_never_join_do_not_survive_a_killed_one() {
+    // Nobody goes on without a world.
+    let done = run(script(3, &["--survive"], "[ $BELLWETHER_RANK = 1 ] && kill -9 $$; sleep 0.1"));
+    assert_eq!(done.code(), 137, "{done:?}");
+    assert_eq!(headlines(&done), 1, "{done:?}");
+}

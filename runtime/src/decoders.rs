@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use crate::bootstrap::launch::cut_lines;
+use crate::membership::agreement::{Agreement, Word};
 use crate::membership::{Arrival, JobMemory};
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::{NodeMemory, Slots};
@@ -56,6 +57,18 @@ pub fn feed_messages(bytes: &[u8]) {
         feed_message(alone.get_or_insert_with(Alone::new), bytes);
     });
     feed_closures(bytes);
+    feed_agreement(bytes);
+}
+
+/// Feeds a message to a rank that agrees with others on who is gone.
+fn feed_agreement(bytes: &[u8]) {
+    const RANKS: usize = 4;
+    if let Some(word) = Word::decode(bytes, RANKS) {
+        let mut agreement = Agreement::new(1, RANKS);
+        agreement.enter(1, false);
+        (0..RANKS).for_each(|from| agreement.receive(from, word.clone()));
+        std::hint::black_box(agreement.take_out());
+    }
 }
 
 fn feed_message(alone: &mut Alone, bytes: &[u8]) {

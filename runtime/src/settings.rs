@@ -55,6 +55,9 @@ pub struct Settings {
     pub join: Join,
     /// How long a rank of those waits for the others, without MPI. More than 10⁹ seconds are taken as that.
     pub join_limit: std::time::Duration,
+    /// Whether ranks go on after the death of another, by [`World::survivors`](crate::World::survivors): a launcher of ours ends nobody
+    /// because of it, and each rank keeps a workspace for the teams of survivors from the start.
+    pub survive: bool,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
     pub deadline: Option<std::time::Duration>,
 }
@@ -160,6 +163,7 @@ impl Default for Settings {
             host: None,
             join: Join::Auto,
             join_limit: std::time::Duration::from_secs(300),
+            survive: false,
             deadline: None,
         }
     }

@@ -13,6 +13,7 @@ pages! {
     arrays: "arrays";
     irregular: "irregular";
     teams: "teams";
+    failures: "failures";
     testing: "testing";
     from_mpi: "from-mpi";
     from_openshmem: "from-openshmem";

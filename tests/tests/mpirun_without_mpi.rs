@@ -161,6 +161,24 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
+/// Told to leave the others alone, `mpirun` lets them go on. Hydra ends them whatever it is told.
+#[test]
+fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
+    if !MPIRUN.is_here() {
+        return;
+    }
+    for victim in [0, 2] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut mpirun = MPIRUN.command();
+        mpirun.args(["--enable-recovery", "-n", "4", START, "survive", &victim.to_string()]).arg(folder.path());
+        let outcome = run(&mut mpirun, SOON);
+        for rank in (0..4).filter(|rank| *rank != victim) {
+            let line = std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap_or_default();
+            assert_eq!(line, format!("rank {rank} goes on, one of 3"), "{outcome:#?}");
+        }
+    }
+}
+
 #[test]
 fn killing_one_rank_from_outside_ends_all() {
     for launcher in launchers() {

@@ -5,6 +5,7 @@
 //! though ranks take particles as they find time.
 
 pub mod plot;
+pub mod survive;
 
 use bellwether::random::Stream;
 use bellwether::{GlobalArray, Layout, Result, World};
@@ -55,6 +56,23 @@ impl Slab {
         unreachable!("every particle ends before its collisions cannot be counted")
     }
 
+    /// Follows the particle of this number and counts it: the bins of depth, then reflected, transmitted and scatterings.
+    fn count(&self, seed: u64, number: u64, counts: &mut [u64]) {
+        let bins = counts.len() - 3;
+        let (fate, scatterings) = self.follow(seed, number);
+        counts[self.place(fate, bins)] += 1;
+        counts[bins + 2] += scatterings;
+    }
+
+    /// Where an end is counted, of `bins` bins and what follows them.
+    fn place(&self, fate: Fate, bins: usize) -> usize {
+        match fate {
+            Fate::Absorbed(depth) => ((depth / self.thickness * bins as f64) as usize).min(bins - 1),
+            Fate::Reflected => bins,
+            Fate::Transmitted => bins + 1,
+        }
+    }
+
     /// The part of the particles that have no collision before `depth`.
     pub fn uncollided(&self, depth: f64) -> f64 {
         (-(self.absorption + self.scattering) * depth).exp()
@@ -75,6 +93,12 @@ pub struct Tallies {
 }
 
 impl Tallies {
+    /// The bins, then the three other tallies.
+    fn of(mut absorbed: Vec<u64>, bins: usize) -> Tallies {
+        let rest = absorbed.split_off(bins);
+        Tallies { absorbed, reflected: rest[0], transmitted: rest[1], scatterings: rest[2] }
+    }
+
     /// Particles whose end was counted.
     pub fn particles(&self) -> u64 {
         self.absorbed.iter().sum::<u64>() + self.reflected + self.transmitted
@@ -97,8 +121,7 @@ pub fn run(
     seed: u64,
     mut progress: impl FnMut(u64),
 ) -> Result<(Tallies, Vec<u64>)> {
-    // The bins, then the three other tallies.
-    let (reflected, transmitted, scattered) = (bins, bins + 1, bins + 2);
+    let scattered = bins + 2;
     let tallies = GlobalArray::<u64, 1>::new(world, Layout::block([bins + 3], world.size())?)?.share(world)?;
     let begun = world.alloc::<u64>(1)?;
     let mut followed = 0;
@@ -111,12 +134,7 @@ pub fn run(
         progress(first);
         for number in first..particles.min(first + BATCH) {
             let (fate, scatterings) = slab.follow(seed, number);
-            let place = match fate {
-                Fate::Absorbed(depth) => ((depth / slab.thickness * bins as f64) as usize).min(bins - 1),
-                Fate::Reflected => reflected,
-                Fate::Transmitted => transmitted,
-            };
-            tallies.fetch_add(place, 1)?;
+            tallies.fetch_add(slab.place(fate, bins), 1)?;
             if scatterings > 0 {
                 tallies.fetch_add(scattered, scatterings)?;
             }
@@ -125,9 +143,7 @@ pub fn run(
     }
     // Everyone is done adding; now all may read.
     world.barrier()?;
-    let mut absorbed = tallies.get_patch(0..bins + 3)?;
-    let rest = absorbed.split_off(bins);
-    let found = Tallies { absorbed, reflected: rest[0], transmitted: rest[1], scatterings: rest[2] };
+    let found = Tallies::of(tallies.get_patch(0..bins + 3)?, bins);
     Ok((found, world.allgather(&[followed])?))
 }
 

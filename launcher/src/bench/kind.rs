@@ -77,6 +77,8 @@ pub enum Kind {
     Growth,
     /// Starting and ending ranks that do nothing
     Startup,
+    /// From the kill of one of 8 ranks until all others know, whatever -n says
+    Death,
     /// A poll among 1,000 idle ranks of one node
     Poll,
     /// Memory a rank keeps for a peer it never talks to
@@ -123,6 +125,7 @@ pub const ALL: [Kind; 38] = [
     Histogram,
     Indexgather,
     Startup,
+    Death,
     Poll,
     Footprint,
 ];
@@ -210,6 +213,7 @@ impl Kind {
             Alltoall => "alltoall",
             Growth => "growth",
             Startup => "startup",
+            Death => "death",
             Poll => "poll",
             Footprint => "footprint",
         }
@@ -254,6 +258,7 @@ impl Kind {
             Alltoall => "All-to-all",
             Growth => "Growth of collective calls",
             Startup => "Start and end of a job",
+            Death => "From a rank's death until all know",
             Poll => "Poll among 1,000 idle ranks",
             Footprint => "Memory for an idle peer",
         }
@@ -287,6 +292,7 @@ impl Kind {
             Histogram => "memory bandwidth: items and elements once each, in order",
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
+            Death => "a bare process, killed and waited for",
             Poll => "a bare load of one line",
             Alltoall => "bare copies and flags",
             Growth | Footprint | GaspiWait => "none",
@@ -315,7 +321,7 @@ impl Kind {
     /// The unit of its figures.
     pub fn unit(self) -> Unit {
         match self {
-            Startup => Unit::Seconds,
+            Startup | Death => Unit::Seconds,
             Bandwidth | LapiBandwidth | Transpose => Unit::Gigabytes,
             Footprint => Unit::Bytes,
             Threads => Unit::Times,
@@ -331,7 +337,7 @@ impl Kind {
 
     /// Fewest ranks it makes sense for.
     pub fn least_ranks(self) -> usize {
-        if matches!(self, Growth | Startup | Poll | Footprint) { 1 } else { 2 }
+        if matches!(self, Growth | Startup | Death | Poll | Footprint) { 1 } else { 2 }
     }
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
@@ -370,7 +376,7 @@ impl Kind {
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
             Barrier | TeamBarrier | Alloc | Growth => vec![0],
-            Histogram | Indexgather | Startup | Poll | Footprint | GaspiWaitsome => vec![0],
+            Histogram | Indexgather | Startup | Death | Poll | Footprint | GaspiWaitsome => vec![0],
         }
     }
 
@@ -398,6 +404,7 @@ impl Kind {
         let beside = |most| Bar { beside: Some(most), ..none };
         let bar = match self {
             Footprint => Bar { value: Some(8.0), ..none },
+            Death => Bar { value: Some(0.05), ..none },
             Poll => beside(2.0),
             Alloc if ranks >= 64 => beside(3.0),
             _ if ranks != 2 => none,

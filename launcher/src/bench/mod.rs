@@ -5,6 +5,7 @@ mod bare;
 mod child;
 mod copies;
 mod cores;
+mod death;
 mod figure;
 mod folder;
 mod footprint;
@@ -342,6 +343,7 @@ impl Bench {
     ) -> anyhow::Result<Vec<Measured>> {
         match kind {
             Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
+            Kind::Death => Ok(vec![self.death(folder)?]),
             Kind::Growth => growth::measure(self.launch, self.transport.setting(), folder, self.quick),
             Kind::Poll => Ok(vec![poll::idle(self.batches(kind), self.quick)?]),
             Kind::Footprint => {
@@ -375,6 +377,17 @@ impl Bench {
         }
     }
 
+    /// A job for each batch: a death ends its rank.
+    fn death(&self, folder: &Folder) -> anyhow::Result<Measured> {
+        let starter = Starter::new(death::RANKS, Launch::Spawn, self.transport.setting())?;
+        let mut measured = Measured { name: Kind::Death.name().into(), on_cpu: 1.0, ..Measured::default() };
+        for _ in 0..self.batches(Kind::Death).min(20) {
+            measured.ours.extend(starter.death(folder)?);
+            measured.limit.push(death::bare()?);
+        }
+        Ok(measured)
+    }
+
     fn figure(&self, kind: Kind, measured: Measured) -> Option<Figure> {
         Some(Figure {
             kind,
@@ -382,6 +395,7 @@ impl Bench {
             ranks: match &*measured.name {
                 "footprint" | "footprint-host-peer" => footprint::RANKS,
                 "poll" => poll::RANKS,
+                "death" => death::RANKS,
                 _ if kind == Kind::Growth && self.quick => growth::FEW[2],
                 _ if kind == Kind::Growth => growth::RANKS[2],
                 _ => self.ranks,

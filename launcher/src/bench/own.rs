@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use super::child::{mpirun, run};
 use super::folder::Folder;
-use super::rank::{EMPTY, NOTHING, RANK};
+use super::rank::{DEATH, EMPTY, NOTHING, RANK};
 use super::task::{Measured, Task, read_report};
 
 /// Longer than any benchmark takes, however crowded the machine.
@@ -81,6 +81,7 @@ impl Starter {
                 let mut spec = JobSpec::new(&self.program, args, self.ranks);
                 spec.name = "bellwether bench".into();
                 spec.stdin = Stdin::Null;
+                spec.tells_deaths = false;
                 spec.timeout = Some(DEADLINE);
                 spec.extra_env.push((TRANSPORT.into(), self.transport.into()));
                 let outcome = OwnedJob::create(self.ranks, &Settings::from_env()?)?.supervise(spec)?;
@@ -116,6 +117,17 @@ impl Starter {
             measured.limit.push(begin.elapsed().as_secs_f64());
         }
         Ok(measured)
+    }
+
+    /// Runs a job in which a rank dies, and gives rank 0's report.
+    ///
+    /// # Errors
+    /// If the job fails.
+    pub fn death(&self, folder: &Folder) -> anyhow::Result<Vec<f64>> {
+        let report = folder.file("death.json");
+        let _ = std::fs::remove_file(&report);
+        self.start(&[DEATH.into(), report.clone().into()])?;
+        Ok(read_report(&report)?.into_iter().flat_map(|measured| measured.ours).collect())
     }
 
     fn bare(&self) -> anyhow::Result<()> {

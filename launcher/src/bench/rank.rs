@@ -17,6 +17,8 @@ use super::task::{Measured, Task, write_report};
 pub const RANK: &str = "bench-rank";
 /// Starts a world and leaves it.
 pub const EMPTY: &str = "bench-empty-rank";
+/// A rank of a job in which one dies: file for the report.
+pub const DEATH: &str = "bench-death";
 /// Does nothing at all.
 pub const NOTHING: &str = "bench-nothing";
 /// Puts to itself, as many times as the argument says: for counting instructions.
@@ -37,6 +39,9 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
         NOTHING => Ok(()),
         EMPTY => World::start().and_then(World::finish).context("starting an empty rank"),
         RANK => rank(arguments.collect()),
+        DEATH => {
+            arguments.next().context("a file for the report").and_then(|file| super::death::rank(Path::new(&file)))
+        }
         PUTS => puts(kernels::memory::puts, arguments.next()),
         ADDRESS_PUTS => puts(kernels::address::puts, arguments.next()),
         MESSAGES => messages(arguments.next()),

@@ -206,6 +206,14 @@ impl Hooks for Roster<'_> {
         self.0.first_missed()
     }
 
+    fn has_panicked(&mut self, rank: usize) -> bool {
+        self.0.rank_state(rank) == RankState::Panicked
+    }
+
+    fn survives(&mut self) -> bool {
+        self.0.survives()
+    }
+
     fn fault(&mut self) -> Option<String> {
         (!self.0.is_intact()).then(|| MEMORY_LOST.into())
     }

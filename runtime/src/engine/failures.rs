@@ -1,6 +1,7 @@
 //! Failed peers, as this rank's own stream of operations sees them.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use super::Engine;
 use crate::error::{Error, Loss, Result};
@@ -19,14 +20,27 @@ impl Drop for Polling<'_> {
     }
 }
 
+/// See [`Engine::ignore_losses`].
+pub(crate) struct Ignoring<'a>(&'a Engine);
+
+impl Drop for Ignoring<'_> {
+    fn drop(&mut self) {
+        self.0.ignores_losses.set(false);
+    }
+}
+
 impl Engine {
     pub(super) fn view(&self) -> View<'_> {
         let simulated = self.pace().map(|pace| pace as &dyn SimulatedPeers);
         View { job: &self.job, simulated, rank: self.rank, size: self.size }
     }
 
-    /// The rank that died first, or to which the connection is lost.
+    /// The rank that died first, or to which the connection is lost, but for those that this rank goes on without. `None` also while
+    /// this rank [agrees](Engine::ignore_losses) on who is gone.
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
+        if self.ignores_losses.get() {
+            return None;
+        }
         let lost = self.losses.borrow().first(&self.job);
         if (lost.is_some() || self.job.any_left()) && self.receipts().are_open() {
             // A context opens receipts without this mark. The next polls end those that will never come.
@@ -56,6 +70,110 @@ impl Engine {
         match self.may_wait() {
             true => losses.error(&self.view(), error, rank, doing),
             false => losses.error_at_once(&self.view(), error, rank, doing),
+        }
+    }
+
+    /// Whether a rank is lost that a wait of this rank has to tell of.
+    #[inline]
+    pub(super) fn any_new_loss(&self) -> bool {
+        !self.ignores_losses.get() && self.job.any_lost() && self.losses.borrow().cuts().is_any_new(&self.job)
+    }
+
+    /// As long as the result lives, no wait ends because a rank has failed.
+    pub(crate) fn ignore_losses(&self) -> Ignoring<'_> {
+        self.ignores_losses.set(true);
+        Ignoring(self)
+    }
+
+    /// From now on this rank goes on without `rank`: no wait ends because of it, and operations on it fail.
+    pub(crate) fn accept_loss(&self, rank: usize) {
+        if self.losses.borrow().cuts().accept(rank) {
+            self.accepted.set(self.accepted.get() + 1);
+        }
+        self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
+    }
+
+    /// Whether this rank goes on without some rank.
+    #[inline(always)]
+    pub(crate) fn any_accepted(&self) -> bool {
+        self.accepted.get() != 0
+    }
+
+    /// How many ranks this rank goes on without. Changes only upwards. Read in every poll of a collective.
+    #[inline(always)]
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.get()
+    }
+
+    /// Of these ranks the first that this one goes on without.
+    pub(crate) fn first_accepted(&self, ranks: impl IntoIterator<Item = usize>) -> Option<(usize, Loss)> {
+        let cuts = Arc::clone(self.losses.borrow().cuts());
+        let rank = ranks.into_iter().find(|rank| cuts.is_accepted(*rank))?;
+        Some((rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
+    }
+
+    /// Enters lost ranks in the roster that nobody else enters: ranks to which this one has lost its connection, ranks whose process has
+    /// ended without a supervisor, and ranks that a simulated network has lost.
+    pub(crate) fn enter_losses(&self) {
+        if self.job.loss(self.rank).is_some() {
+            // The others go on without this rank, so it enters nothing about them.
+            return;
+        }
+        let cuts = Arc::clone(self.losses.borrow().cuts());
+        if !cuts.is_empty() {
+            cuts.ranks().into_iter().for_each(|rank| self.enter_loss(rank, Loss::Disconnected));
+        }
+        if let Some(peers) = self.view().simulated {
+            (0..self.size).filter(|rank| peers.is_dead(*rank)).for_each(|rank| self.enter_loss(rank, Loss::Unknown));
+        } else if !self.job.supervised() {
+            self.check_for_dead();
+        }
+    }
+
+    /// Whether all puts of this rank to living ranks are in effect, and no message waits for room. Ignores losses of ranks: the network
+    /// reports each once.
+    ///
+    /// # Errors
+    /// Those of operations on ranks that live.
+    pub(crate) fn is_quiet_but_for_lost(&self, doing: &'static str) -> Result<bool> {
+        if self.has_pending() || self.has_unposted() {
+            return Ok(false);
+        }
+        match self.try_quiet(doing) {
+            Err(Error::PeerLost { .. }) => Ok(false),
+            outcome => outcome,
+        }
+    }
+
+    /// Waits until [`Engine::is_quiet_but_for_lost`], and `also` holds, or `unless` does.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`]; those of operations on ranks that live.
+    pub(crate) fn quiet_but_for_lost(
+        &self,
+        doing: &'static str,
+        also: impl Fn() -> bool,
+        unless: impl Fn() -> bool,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        self.wait_together(doing, || {
+            self.enter_losses();
+            unless()
+                || match self.is_quiet_but_for_lost(doing) {
+                    Ok(quiet) => quiet && also(),
+                    Err(error) => {
+                        outcome = Err(error);
+                        true
+                    }
+                }
+        })?;
+        outcome
+    }
+
+    fn enter_loss(&self, rank: usize, cause: Loss) {
+        if self.job.loss(rank).is_none() {
+            self.job.mark_lost(rank, cause);
+            self.notify_all();
         }
     }
 

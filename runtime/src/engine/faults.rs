@@ -32,9 +32,24 @@ impl Engine {
         first.map_or(Ok(()), Err)
     }
 
-    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept.
+    /// Drops the errors that are one of `which`.
+    #[cold]
+    pub(super) fn forget_faults(&self, which: impl Fn(&Error) -> bool) {
+        let mut queue = self.faults.queue.borrow_mut();
+        queue.retain(|error| !which(error));
+        self.faults.any.set(!queue.is_empty());
+    }
+
+    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept. That a rank is gone
+    /// which this one goes on without is no news.
     #[cold]
     pub fn set_fault(&self, error: Error) {
+        if self.any_accepted()
+            && let Error::PeerLost { rank, .. } = &error
+            && self.first_accepted([*rank]).is_some()
+        {
+            return;
+        }
         let mut queue = self.faults.queue.borrow_mut();
         if queue.len() < MOST {
             queue.push_back(error);

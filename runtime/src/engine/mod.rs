@@ -123,6 +123,10 @@ pub struct Engine {
     in_collective: Cell<bool>,
     /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
     polling: Cell<bool>,
+    /// This rank agrees with others on who is gone.
+    ignores_losses: Cell<bool>,
+    /// How many ranks that are gone this rank goes on without.
+    accepted: Cell<u64>,
     /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
@@ -199,6 +203,8 @@ impl Engine {
             contexts: context::Contexts::default(),
             in_collective: Cell::new(false),
             polling: Cell::new(false),
+            ignores_losses: Cell::new(false),
+            accepted: Cell::new(0),
             between: Cell::new(false),
         }
     }

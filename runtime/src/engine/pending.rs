@@ -188,13 +188,33 @@ impl Engine {
         self.do_unasked(to, Operation::Message { id, ordered: true, header, payload });
     }
 
-    /// Does this now or in a later [`Engine::poll`]. Never blocks or fails; if the target is gone, drops it.
+    /// As [`Engine::send_unasked`], for a caller that reports errors itself.
+    ///
+    /// # Errors
+    /// Those of a message that cannot be sent though its target is not gone, such as [`Error::OutOfMemory`].
     #[cold]
-    pub(super) fn do_unasked(&self, to: usize, mut operation: Operation<&[u8]>) {
-        if !self.keeps_for(to) && !matches!(self.attempt(to, &mut operation), Ok(Sent::NoRoom)) {
-            return;
+    pub(crate) fn try_send_unasked(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        self.try_unasked(to, Operation::Message { id, ordered: true, header, payload })
+    }
+
+    /// Does this now or in a later [`Engine::poll`], which also reports an error. Never blocks; if the target is gone, drops it.
+    #[cold]
+    pub(super) fn do_unasked(&self, to: usize, operation: Operation<&[u8]>) {
+        if let Err(error) = self.try_unasked(to, operation) {
+            self.set_fault(error);
+        }
+    }
+
+    fn try_unasked(&self, to: usize, mut operation: Operation<&[u8]>) -> Result<()> {
+        if !self.keeps_for(to) {
+            match self.attempt(to, &mut operation) {
+                Ok(Sent::NoRoom) => {}
+                Ok(_) | Err(Error::PeerLost { .. } | Error::Forked { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
         self.keep_now(to, &operation);
+        Ok(())
     }
 
     /// Whether anything is kept for `to`. A new operation, except a put, must queue behind it.

@@ -258,7 +258,10 @@ impl Engine {
                 waiting.publish();
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
-                    self.check_standstill(doing, &mut standstill)?;
+                    // A rank in `survivors` does not give up here: ranks in other calls hear of the leaver first, and then join it.
+                    if !self.ignores_losses.get() {
+                        self.check_standstill(doing, &mut standstill)?;
+                    }
                 } else if waiting.together.is_some() {
                     self.find_deadlock(&mut deadlock);
                     waiting.check_deadlocked(doing)?;
@@ -373,7 +376,7 @@ impl Sleeper for Waits<'_> {
     }
 
     fn has_work(&mut self) -> bool {
-        self.engine.interface.any_waiting() || self.engine.job.any_lost()
+        self.engine.interface.any_waiting() || self.engine.any_new_loss()
     }
 
     fn block(&mut self, word: &SleepWord) {

@@ -2,7 +2,8 @@
 //! network no longer reaches them. A rank's own stream and each of its contexts have an interface and doubts of their own. A lost
 //! connection of one of them concerns all: messages and receipts of the whole rank may have been lost with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,13 @@ pub struct Cuts {
     any: AtomicBool,
     /// In the order in which they were found.
     ranks: Mutex<Vec<usize>>,
+    /// Ranks that are gone and that this rank goes on without: no wait ends because of them.
+    accepted: Mutex<BTreeSet<usize>>,
+    /// Whether there is one.
+    any_accepted: AtomicBool,
+    /// The roster's number of lost ranks when none of its records showed a loss that this rank does not go on without. A number alone
+    /// does not tell: a process that marks a loss may be killed between the record and the number.
+    seen: AtomicU32,
 }
 
 impl Cuts {
@@ -55,7 +63,65 @@ impl Cuts {
     }
 
     fn first(&self) -> Option<usize> {
-        if self.is_empty() { None } else { self.ranks.lock().unwrap_or_else(PoisonError::into_inner).first().copied() }
+        if self.is_empty() {
+            return None;
+        }
+        self.ranks().into_iter().find(|rank| !self.is_accepted(*rank))
+    }
+
+    /// From now on this rank goes on without `rank`, which the roster knows to be gone. Whether it did not before.
+    pub fn accept(&self, rank: usize) -> bool {
+        let is_new = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
+        // Relaxed: the lock orders the set.
+        self.any_accepted.store(true, Ordering::Relaxed);
+        is_new
+    }
+
+    /// Whether this rank goes on without some rank.
+    #[inline]
+    pub fn any_accepted(&self) -> bool {
+        self.any_accepted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it goes on without `rank`.
+    pub fn is_accepted(&self, rank: usize) -> bool {
+        self.any_accepted() && self.accepted.lock().unwrap_or_else(PoisonError::into_inner).contains(&rank)
+    }
+
+    /// Whether the roster knows of a lost rank that this rank does not go on without.
+    #[inline]
+    pub fn is_any_new(&self, job: &JobMemory) -> bool {
+        // Relaxed: an old number only leads to another look at the records.
+        job.any_lost() && job.count_lost() != self.seen.load(Ordering::Relaxed) && self.find_new(job).is_some()
+    }
+
+    /// Looks at the records.
+    #[cold]
+    fn find_new(&self, job: &JobMemory) -> Option<(usize, Loss)> {
+        // Before the records: a later loss changes the number after its record.
+        let count = job.count_lost();
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = job.first_lost_of(|rank| !accepted.contains(&rank));
+        if found.is_none() {
+            self.seen.store(count, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// The rank that failed first, of those that this rank does not go on without.
+    pub fn first_lost(&self, job: &JobMemory) -> Option<(usize, Loss)> {
+        if !self.any_accepted() {
+            return job.first_lost();
+        }
+        if !job.any_lost() || job.count_lost() == self.seen.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.find_new(job)
+    }
+
+    /// Ranks to which a connection is lost.
+    pub fn ranks(&self) -> Vec<usize> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether no connection is lost.
@@ -91,9 +157,10 @@ impl Losses {
         &self.cuts
     }
 
-    /// The rank that died first, or to which an interface of this rank has lost its connection.
+    /// The rank that died first, or to which an interface of this rank has lost its connection, but for those that this rank goes on
+    /// without.
     pub fn first(&self, job: &JobMemory) -> Option<(usize, Loss)> {
-        job.first_lost().or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
+        self.cuts.first_lost(job).or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
     }
 
     /// Marks ranks of this host whose process has ended.
@@ -238,6 +305,25 @@ mod tests {
         assert_eq!(losses.for_another().first(&job), Some((1, Loss::Disconnected)));
         job.mark_lost(1, Loss::Signaled(9));
         assert_eq!(losses.first(&job), Some((1, Loss::Signaled(9))), "the roster knows more");
+    }
+
+    #[test]
+    fn a_later_loss_is_found_though_an_earlier_one_was_never_counted() {
+        let job = JobMemory::create(4, &Settings::default()).expect("a job");
+        let cuts = Cuts::default();
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
+        // Whoever marked rank 1 was killed before it counted that; it was rank 2 itself.
+        job.mark_lost(1, Loss::Signaled(9));
+        job.uncount_lost();
+        job.mark_lost(2, Loss::Signaled(9));
+        assert!(cuts.is_any_new(&job));
+        assert!(cuts.accept(1) && cuts.accept(2) && !cuts.accept(1));
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
+        job.mark_lost(3, Loss::Signaled(11));
+        assert!(cuts.is_any_new(&job));
+        assert_eq!(cuts.first_lost(&job), Some((3, Loss::Signaled(11))));
+        assert!(cuts.accept(3));
+        assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
     }
 
     #[test]

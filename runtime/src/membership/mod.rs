@@ -43,6 +43,7 @@
 //! host slots for at most 65,536. A leader has one thread, which reads the records of its own host every 10 ms; the hub has one socket
 //! a host and a message holds at most 2 MiB.
 
+pub mod agreement;
 mod file;
 mod guard;
 pub mod hosts;

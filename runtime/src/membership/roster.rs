@@ -42,6 +42,8 @@ pub(super) struct Header {
     elsewhere: AtomicU32,
     /// Ranks before the first that runs on this host, and behind the last.
     outside: [AtomicU32; 2],
+    /// Ranks go on after the death of another.
+    survives: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
@@ -520,6 +522,36 @@ impl JobMemory {
         self.header().lost.load(Ordering::Acquire) != 0
     }
 
+    /// How many ranks died or panicked.
+    #[inline]
+    pub fn count_lost(&self) -> u32 {
+        // Pairs with the Release in `end_from`.
+        self.header().lost.load(Ordering::Acquire)
+    }
+
+    /// As if who has marked the last loss had been killed before it counted that.
+    #[cfg(test)]
+    pub(crate) fn uncount_lost(&self) {
+        self.header().lost.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A number that changes whenever a rank ends, in any way.
+    #[inline]
+    pub fn ends(&self) -> u64 {
+        let left = self.header().left.load(Ordering::Acquire);
+        u64::from(self.count_lost()) << 32 | u64::from(left)
+    }
+
+    /// Says that ranks go on after the death of another: the supervisor ends nobody because of it.
+    pub fn set_survives(&self) {
+        self.header().survives.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether they do.
+    pub fn survives(&self) -> bool {
+        self.header().survives.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether any rank left in good order.
     #[inline(always)]
     pub fn any_left(&self) -> bool {
@@ -564,10 +596,16 @@ impl JobMemory {
 
     /// The rank that died or panicked first.
     pub fn first_lost(&self) -> Option<(usize, Loss)> {
+        self.first_lost_of(|_| true)
+    }
+
+    /// Of the ranks that are one of `which`, the one that died or panicked first.
+    pub fn first_lost_of(&self, which: impl Fn(usize) -> bool) -> Option<(usize, Loss)> {
         if !self.any_lost() {
             return None;
         }
         (0..self.ranks())
+            .filter(|rank| which(*rank))
             .filter_map(|rank| Some((rank, self.loss(rank).filter(|loss| *loss != Loss::Left)?)))
             .min_by_key(|(rank, _)| self.record(*rank).order.load(Ordering::Relaxed))
     }

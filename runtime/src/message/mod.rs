@@ -100,6 +100,8 @@ pub(crate) mod id {
     pub const SEGMENT_ATOMIC: u8 = 25;
     /// A message of GASPI; the header is its kind.
     pub const GASPI: u8 = 26;
+    /// A message of the agreement on who is gone.
+    pub const AGREEMENT: u8 = 27;
 }
 
 /// The messages of one rank: their handlers, its open calls, and what handlers share.

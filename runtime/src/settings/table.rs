@@ -135,6 +135,22 @@ pub const KNOWN: &[Known] = &[
         show: |s| s.deadline.map_or("none".into(), |limit| format!("{}", limit.as_secs_f64())),
     },
     Known {
+        name: "BELLWETHER_SURVIVE",
+        meaning: "ranks go on after the death of another",
+        values: Values::Words(&[
+            ("off", "The launcher ends the job when a rank fails."),
+            ("on", "The launcher ends nobody because a rank died. Programs go on with `World::survivors`."),
+        ]),
+        default: "off",
+        details: "`bellwether run --survive` sets it. Each rank then takes the workspace of its teams at the start.",
+        public: true,
+        apply: |s, v| {
+            s.survive = parse_switch(v)?;
+            Some(())
+        },
+        show: |s| on_off(s.survive),
+    },
+    Known {
         name: "BELLWETHER_JOIN",
         meaning: "how to join the ranks that mpirun or srun started",
         values: Values::Words(&[

@@ -34,6 +34,9 @@ use super::record::{self, KEPT, Said};
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
+/// Begins the digest that is the number of a team of survivors.
+const SURVIVORS: u64 = 0x7375_7276_6976_6f72;
+
 /// Why a team has failed.
 #[derive(Debug, Clone)]
 enum Broken {
@@ -80,6 +83,10 @@ pub(super) struct Context {
     broken: RefCell<Option<Broken>>,
     /// The rank that a wait has lost, while the collective that waited is dropped.
     lost: Cell<Option<(usize, Loss, Doing)>>,
+    /// A team of survivors that another has taken the place of.
+    closed: Cell<bool>,
+    /// [`Engine::accepted`](crate::engine::Engine::accepted) when no member was among those that this rank goes on without.
+    checked: Cell<u64>,
 }
 
 /// What [`Caller`] is made of.
@@ -131,6 +138,27 @@ impl Context {
         Rc::new(Self::whole(hub, hub.own(), members, engine.rank, engine.settings.collectives))
     }
 
+    /// The context of the team of survivors that agreement `number` has made, in a slot that [`Hub::clear`] has made ready at all of
+    /// them.
+    pub(super) fn of_survivors(hub: &Rc<Hub>, slot: usize, number: u64, members: Rc<[u32]>, rank: usize) -> Rc<Self> {
+        let mut context = Self::whole(hub, slot, members, rank, hub.engine.settings.collectives);
+        context.id = mix(SURVIVORS, number).max(1);
+        // Heads differ from those of the teams that had the slot before.
+        context.head.set(Head::new::<()>(Kind::Barrier, number as usize));
+        Rc::new(context)
+    }
+
+    /// Ends a team of survivors: its slot is that of a later one.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
+        // A drop leaves the slot alone.
+        self.unfinished.set(self.unfinished.get() + 1);
+        if let Some(nodes) = &self.nodes {
+            nodes.local.close();
+            nodes.leaders.iter().for_each(Context::close);
+        }
+    }
+
     fn whole(hub: &Rc<Hub>, slot: usize, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Self {
         let nodes = Nodes::new(hub, slot, &members, rank).map(Box::new);
         let mut context = Self::group(hub, slot, 0, [&members, &members], rank);
@@ -172,6 +200,8 @@ impl Context {
             written: Default::default(),
             broken: RefCell::default(),
             lost: Cell::default(),
+            closed: Cell::new(false),
+            checked: Cell::new(0),
         }
     }
 
@@ -363,6 +393,7 @@ impl Context {
     /// If an earlier collective has failed.
     fn check(&self) -> Result<()> {
         self.hub.engine.check_own("a collective of a team")?;
+        self.check_members()?;
         match &*self.broken.borrow() {
             None => Ok(()),
             Some(Broken::Lost(rank, cause, doing)) => {
@@ -371,6 +402,31 @@ impl Context {
             Some(Broken::Other(why)) => {
                 let why = format!("an earlier collective of this team failed: {why}");
                 Err(Error::Agreed { rank: self.hub.engine.rank, why })
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`Error::PeerLost`] if a member is one that this rank goes on without: no wait would end because of it. [`Error::Agreed`] if the team
+    /// is one of survivors, and there is a later one.
+    #[inline]
+    fn check_members(&self) -> Result<()> {
+        let is_checked = self.hub.engine.accepted() == self.checked.get() && !self.closed.get();
+        if is_checked { Ok(()) } else { self.check_survivors() }
+    }
+
+    #[cold]
+    fn check_survivors(&self) -> Result<()> {
+        let accepted = self.hub.engine.accepted();
+        if self.closed.get() {
+            let why = "a later call of `survivors` has taken the place of this team".into();
+            return Err(Error::Agreed { rank: self.hub.engine.rank, why });
+        }
+        match self.hub.engine.first_accepted(self.team.0.iter().map(|rank| *rank as usize)) {
+            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: "a collective of a team".into() }),
+            None => {
+                self.checked.set(accepted);
+                Ok(())
             }
         }
     }

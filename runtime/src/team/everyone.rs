@@ -88,6 +88,12 @@ impl Barrier {
     /// [`Error::InsideHandler`].
     pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
         let running = engine.begin_collective(doing)?;
+        // No wait would end because of it.
+        if engine.any_accepted()
+            && let Some((rank, cause)) = engine.first_accepted(0..engine.size)
+        {
+            return Err(Error::PeerLost { rank, cause, doing: doing.into() });
+        }
         if self.unfinished.get() && doing != DOING {
             let why = "this rank ran out of time in a barrier; call `barrier` or `barrier_for` until it is done".into();
             return Err(Error::InvalidArgument { operation: doing, why });

@@ -110,20 +110,29 @@ struct Plan {
     len: usize,
 }
 
+/// Slots behind those of the program's teams, for teams of survivors, in turn: where ranks go on after a death.
+fn spare(engine: &Engine) -> usize {
+    if engine.settings.survive { SPARE } else { 0 }
+}
+
+/// Two: while a rank clears one for the next team, others may still be in calls of the last.
+const SPARE: usize = 2;
+
 impl Plan {
     fn new(engine: &Engine) -> Plan {
         let settings = &engine.settings;
         let levels = if engine.nodes.count() > 1 { 3 } else { 1 };
         let buffer = |bytes: usize| (bytes / (DEPTH * levels)).next_multiple_of(LINE);
         let buffers = [settings.world_team_memory, settings.team_memory].map(buffer);
-        let own = settings.teams * levels;
+        let teams = settings.teams + spare(engine);
+        let own = teams * levels;
         let contexts = own + levels;
         let words = contexts * SIGNALS;
         let records = words * WORD;
         let lines = (records + contexts * RECORD * WORD).next_multiple_of(2 * LINE);
-        let with_lines = if engine.routes.all_mapped() { settings.teams + 1 } else { 0 };
+        let with_lines = if engine.routes.all_mapped() { teams + 1 } else { 0 };
         let space = lines + with_lines * lines::LEN;
-        let len = space + levels * DEPTH * (2 * buffers[0] + (settings.teams - 1) * buffers[1]);
+        let len = space + levels * DEPTH * (2 * buffers[0] + (teams - 1) * buffers[1]);
         Plan { buffers, levels, own, words, records, lines, space, len }
     }
 }
@@ -172,6 +181,12 @@ impl Hub {
     /// The slot of the world's own calls, which is never free.
     pub(super) fn own(&self) -> usize {
         self.own / self.levels
+    }
+
+    /// The slot of the team of survivors that agreement `number` makes, if there are such slots.
+    pub(super) fn of_survivors(&self, number: u64) -> Option<usize> {
+        let first = self.own().checked_sub(spare(&self.engine)).filter(|first| *first < self.own())?;
+        Some(first + number as usize % SPARE)
     }
 
     /// Makes a slot as it was at the start. No signal to it is under way.

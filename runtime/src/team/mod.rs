@@ -26,6 +26,7 @@ mod reduce;
 mod scan;
 pub(crate) mod see;
 pub(crate) mod title;
+mod value;
 mod workspace;
 
 use std::any::Any;

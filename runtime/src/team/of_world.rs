@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use bytemuck::Pod;
 
+use super::Team;
 use super::checked;
 use super::context::Context;
 use super::head::Kind;
@@ -13,18 +14,22 @@ use super::hub::Hub;
 use super::last::{Shown, Sums};
 use super::operator::OnSlices;
 use super::queue::Shared;
+use crate::bounds::OneThread;
 use crate::error::Result;
 
 /// This rank's part in them.
 pub(crate) struct OfWorld {
     hub: Rc<Hub>,
     shared: RefCell<Rc<Shared>>,
+    /// The last team of survivors.
+    survivors: RefCell<Option<Rc<Context>>>,
 }
 
 /// All are blocking, and collective over the world. All ranks are known to be in the same call, which is marked as such.
 impl OfWorld {
     pub(super) fn new(hub: &Rc<Hub>) -> OfWorld {
-        OfWorld { hub: Rc::clone(hub), shared: RefCell::new(Rc::new(Shared::new(Context::of_world(hub)))) }
+        let shared = RefCell::new(Rc::new(Shared::new(Context::of_world(hub))));
+        OfWorld { hub: Rc::clone(hub), shared, survivors: RefCell::default() }
     }
 
     /// Whether a call has failed here, as by a panic of its operator. The others fail too, or have not yet noticed.
@@ -45,6 +50,25 @@ impl OfWorld {
     pub(crate) fn leave_behind(&self) {
         let why = "a panic came out of a wait in it";
         self.shared.borrow().context.panicked("collective call", &why);
+    }
+
+    /// Makes the slot of the next team of survivors ready, that of agreement `number`, and ends the last one. What this rank has put is in
+    /// effect. Whether there are such slots.
+    #[cold]
+    pub(crate) fn prepare_survivors(&self, number: u64) -> bool {
+        if let Some(last) = self.survivors.take() {
+            last.close();
+        }
+        self.hub.of_survivors(number).map(|slot| self.hub.clear(slot)).is_some()
+    }
+
+    /// The team of survivors that agreement `number` has made, when all of them have prepared it.
+    #[cold]
+    pub(crate) fn make_survivors(&self, number: u64, members: Rc<[u32]>, rank: usize) -> Team {
+        let slot = self.hub.of_survivors(number).expect("it was made ready");
+        let context = Context::of_survivors(&self.hub, slot, number, members, rank);
+        self.survivors.replace(Some(Rc::clone(&context)));
+        Team { shared: OneThread::new(Rc::new(Shared::new(context))) }
     }
 
     /// What this rank's teams did last, as words to add up.

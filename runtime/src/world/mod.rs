@@ -29,6 +29,7 @@ mod shared;
 mod signal;
 mod simulated;
 mod start;
+mod survive;
 mod symmetric;
 mod team;
 mod thread_messages;
@@ -36,6 +37,7 @@ mod thread_operation;
 mod thread_segments;
 mod threads;
 mod update;
+mod value;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -437,6 +439,9 @@ impl World {
     /// Waits until every rank has called this and every message has been delivered, those sent by handlers
     /// included, and leaves. Collective.
     ///
+    /// In a world that was started to [survive](Builder::survive) this is collective over the ranks that live. It waits for no rank that is
+    /// gone, and is no error because of one: [`World::survivors`] before it tells of deaths. It compares no team's last calls there.
+    ///
     /// # Errors
     /// As [`World::barrier`].
     #[track_caller]
@@ -447,7 +452,8 @@ impl World {
     /// What [`World::finish`] does before it leaves.
     #[track_caller]
     pub(crate) fn last_barrier(&self) -> Result<()> {
-        self.engine.at(|| self.finish_together())
+        let survives = self.engine.settings.survive;
+        self.engine.at(|| if survives { self.finish_surviving() } else { self.finish_together() })
     }
 
     fn finish_together(&self) -> Result<()> {

@@ -40,6 +40,7 @@ pub struct Builder {
     /// Ranks of one node map each other's memory, though the networks reach all.
     shares: bool,
     static_data: bool,
+    survive: bool,
 }
 
 /// How the program wants its ranks to be started.
@@ -112,6 +113,7 @@ impl Builder {
             nodes: Nodes::default(),
             shares: false,
             static_data: false,
+            survive: false,
         }
     }
 
@@ -149,6 +151,14 @@ impl Builder {
     /// where MPI or PMIx has threads of its own, nobody looks for them: what another thread of the program writes to a static variable during the start is lost.
     pub fn static_data(mut self) -> Builder {
         self.static_data = true;
+        self
+    }
+
+    /// Lets the ranks go on after the death of another, by [`World::survivors`]. Every rank says so, or none. A launcher of ours then ends
+    /// nobody because a rank died. `BELLWETHER_SURVIVE=on` and `bellwether run --survive` do the same. The start of a job of several hosts
+    /// then fails with [`Error::InvalidArgument`].
+    pub fn survive(mut self) -> Builder {
+        self.survive = true;
         self
     }
 
@@ -285,10 +295,12 @@ impl Builder {
             None => Settings::from_env()?,
         };
         settings.static_data |= self.static_data;
+        settings.survive |= self.survive;
         Ok(settings)
     }
 
     pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
+        World::check_survivable(settings.survive, place.job.ranks_here(), place.job.ranks())?;
         let layout = place.layout(&settings);
         place.prepare(&settings, false)?;
         let Place { rank, job, node } = place;
@@ -338,12 +350,21 @@ impl Builder {
         if !open {
             messages.seal();
         }
-        let Settings { barrier, transport, teams, team_memory, world_team_memory, collectives, static_data, .. } =
-            &engine.settings;
+        let Settings {
+            barrier,
+            transport,
+            teams,
+            team_memory,
+            world_team_memory,
+            collectives,
+            static_data,
+            survive,
+            ..
+        } = &engine.settings;
         // That part of the layout which is the same on all hosts.
         let common = SlotLayout::new(job.ranks(), 1, 1 << job.stride_log2(), engine.settings.lane_depth);
         let shape = format!(
-            "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data}"
+            "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data} {survive}"
         );
         let shape = hash::of(shape.as_bytes());
         let arrival = Arrival { base: node.origin() as usize, build: build_digest(), shape };
@@ -370,6 +391,7 @@ impl Builder {
         if !open {
             (0..world.size()).try_for_each(|rank| world.messages.verify(rank))?;
         }
+        world.prepare_to_survive()?;
         Ok(world)
     }
 }

@@ -17,7 +17,7 @@ use crate::team::{Left, OfWorld, Team};
 pub(super) struct Everyone {
     team: Team,
     /// What does the world's own calls.
-    own: OfWorld,
+    pub(super) own: OfWorld,
     /// Teams that were dropped before their collectives were done.
     _left: Rc<Left>,
 }
@@ -105,7 +105,7 @@ impl World {
 
     /// Allocates the workspace, as a part of the collective call `running`.
     #[cold]
-    fn make_everyone(&self, running: &Running<'_>) -> Result<Rc<Everyone>> {
+    pub(super) fn make_everyone(&self, running: &Running<'_>) -> Result<Rc<Everyone>> {
         let block = self.allocate_within(running, Kind::Allocate.into(), Team::workspace(&self.engine), LINE)?;
         let (offset, left) = (block.offset, Rc::new(Left::default()));
         // SAFETY: a block of so many zeroed bytes, at the same offset in every slot, at the start of a line. No pointer reaches it,

@@ -5,6 +5,7 @@ mod exchanges;
 mod islands;
 mod many;
 mod segments;
+mod survivors;
 
 use std::time::Duration;
 

@@ -4,8 +4,11 @@
 //! `ROUND`, or to `start` or `finish`. A signal, `exit3` and `exit0` come from another thread, so that they hit the rank
 //! wherever it is; `panic`, `leave` and `handler` (which panics at `RANK`, called from the next rank) happen at the round.
 //!
+//! In a world that survives (`BELLWETHER_SURVIVE=on`) the ranks that are left then agree on who is gone, work on as a team, and finish.
+//!
 //! Each rank leaves a note in `FOLDER`: `done.R` after it has finished, `error.R` with the error that it got. `fired.R` says
-//! that the fault is about to happen.
+//! that the fault is about to happen. In a world that survives: `started.R`, `hit.R` with the error that the rank got, and `gone.R` with
+//! the ranks that were gone at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether::{DistHashMap, DistQueue, Result, Sum, Team, World};
+use bellwether::{DistHashMap, DistQueue, Error, Result, Sum, Team, World};
 
 /// The exit code of a rank that got an error value.
 const GOT_AN_ERROR: u8 = 9;
@@ -157,9 +160,20 @@ impl Run<'_> {
             return Ok(());
         }
         let world = World::start()?;
-        let struck = self.work(&world)?;
+        self.note("started", "");
+        let survives = world.settings().survive;
+        let struck = match self.work(&world) {
+            Err(error) if survives => {
+                self.note("hit", &error.to_string());
+                false
+            }
+            outcome => outcome?,
+        };
         if struck || self.strikes(When::Finish) {
             return Ok(());
+        }
+        if survives {
+            self.go_on(&world)?;
         }
         world.finish()?;
         self.note("done", "");
@@ -185,6 +199,30 @@ impl Run<'_> {
     fn note(&self, name: &str, words: &str) {
         // One that cannot be written is missed by who looks for it.
         let _ = fs::write(self.folder.join(format!("{name}.{}", self.own.unwrap_or(0))), words);
+    }
+
+    /// Works on as a team of those that live, whoever dies meanwhile.
+    fn go_on(&self, world: &World) -> Result<()> {
+        loop {
+            let team = world.survivors()?;
+            let gone = world.gone().iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+            self.note("gone", &gone);
+            match self.work_as(world, &team) {
+                Err(Error::PeerLost { .. }) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn work_as(&self, world: &World, team: &Team) -> Result<()> {
+        for round in 0..20u64 {
+            let mut sum = [1, round];
+            team.allreduce(&mut sum, Sum)?;
+            assert_eq!(sum, [team.size() as u64, round * team.size() as u64]);
+            let next = team.world_rank((team.rank() + 1) % team.size())?;
+            assert_eq!(world.call(next, round, |_, round: u64| round + 1)?.wait()?, round + 1);
+        }
+        team.barrier()
     }
 
     /// All rounds; whether this rank is to leave.

@@ -73,6 +73,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         | Kind::GaspiWait
         | Kind::GaspiWaitsome
         | Kind::Startup
+        | Kind::Death
         | Kind::Poll
         | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());

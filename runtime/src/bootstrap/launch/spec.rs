@@ -36,6 +36,8 @@ pub struct JobSpec<'a> {
     pub extra_env: Vec<(OsString, OsString)>,
     /// A descriptor every rank inherits under the same number.
     pub inherit: Option<BorrowedFd<'a>>,
+    /// Whether the death of a rank is told where the others go on.
+    pub tells_deaths: bool,
     /// Where rank 0 reads its standard input from.
     pub stdin: Stdin,
     /// This process has no other business than the job: it adopts what ranks leave behind, even what
@@ -62,6 +64,7 @@ impl<'a> JobSpec<'a> {
             grace: Duration::from_millis(500),
             extra_env: Vec::new(),
             inherit: None,
+            tells_deaths: true,
             stdin: Stdin::FirstRank,
             adopt: false,
         }
@@ -176,6 +179,16 @@ pub trait Hooks {
         None
     }
 
+    /// Whether this rank has panicked. Asked before [`Hooks::rank_ended`].
+    fn has_panicked(&mut self, _rank: usize) -> bool {
+        false
+    }
+
+    /// Whether the other ranks go on after the death of one. Asked at each death.
+    fn survives(&mut self) -> bool {
+        false
+    }
+
     /// What has happened to the job as a whole that it cannot survive, in words. Asked once a second or more often.
     fn fault(&mut self) -> Option<String> {
         None
@@ -264,7 +277,8 @@ impl Cause {
 /// How a job ended. What there was to say about it has been said on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Why it failed; `None` when every rank ended with code 0.
+    /// Why it failed; `None` when every rank ended with code 0, or where ranks [go on](Hooks::survives) after the death of others, when
+    /// all that did not die ended with code 0.
     pub cause: Option<Cause>,
     /// What became of each rank.
     pub ranks: Vec<RankEnd>,

@@ -84,6 +84,8 @@ struct Supervisor<'a, 'b> {
     cause: Option<Cause>,
     /// Ranks that failed, in the order of their deaths.
     failures: Vec<(usize, Cause)>,
+    /// Those of them that died while others went on.
+    deaths: Vec<usize>,
     /// A rank that returned 0 without ever joining: a failure only if others do join.
     absent: Option<usize>,
     /// The last signal the user sent that usually ends a program.
@@ -131,6 +133,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             ending: Ending::new(),
             cause: None,
             failures: Vec::new(),
+            deaths: Vec::new(),
             absent: None,
             interrupt: None,
             deadline: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
@@ -322,6 +325,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         // Asked before anybody is told: others may leave at once because of it, and then seem not to have counted on it.
         let membership = self.hooks.membership(number);
         let missed = membership == Membership::Joined && self.others_go_on();
+        let panicked = self.hooks.has_panicked(number);
         self.hooks.rank_ended(number, &ended);
         let now = Instant::now();
         let _ = epoll::delete(&self.epoll, &process);
@@ -338,6 +342,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             return;
         }
         let pid = self.ranks[number].pid.as_raw_nonzero().get();
+        let survives = membership != Membership::Absent && self.interrupt.is_none() && self.hooks.survives();
+        // A rank that exits with another code than 0 says itself that the job has failed.
+        if survives && (panicked || matches!(ended, Ended::Signaled(_))) {
+            return self.note_death(number, pid, ended);
+        }
         if !ended.success() {
             if membership != Membership::Absent {
                 // It was in the world, or waited for all to join.
@@ -347,11 +356,25 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         match membership {
             Membership::Absent => self.absent = self.absent.or(Some(number)),
-            Membership::Joined if missed => {
+            Membership::Joined if missed && !survives => {
                 self.fail(number, Cause::LeftEarly { rank: number, pid, joined: true }, now);
             }
             Membership::Joined | Membership::Left => {}
         }
+    }
+
+    /// A rank has died, and the others go on.
+    fn note_death(&mut self, rank: usize, pid: i32, ended: Ended) {
+        self.failures.push((rank, Cause::Failed { rank, pid, ended }));
+        self.deaths.push(rank);
+        if !self.spec.tells_deaths {
+            return;
+        }
+        let after = self.ranks[rank].end.after.as_secs_f64();
+        let others = if self.live == 0 { "" } else { "; the others go on" };
+        let name = &self.spec.name;
+        self.output
+            .say(format!("{name}: rank {rank} (pid {pid}) died: {ended} after {after:.2} s{others}\n").as_bytes());
     }
 
     /// Whether there are ranks that a rank that has gone could be missed by.
@@ -490,8 +513,12 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             ends[rank].ended.filter(|ended| ended.success())?;
             Some(Cause::LeftEarly { rank, pid, joined: true })
         };
+        // The ranks that did not die say that all is well.
+        let survived = self.failures.iter().all(|(rank, _)| self.deaths.contains(rank))
+            && ends.iter().any(|end| end.ended.is_some_and(Ended::success));
         let own_first = told.or(own.first()).map(|(_, cause)| cause.clone());
         let first = own_first.or_else(left).or_else(|| Some(self.failures.first()?.1.clone()));
+        let first = first.filter(|_| !survived);
         output.flush();
         let fault = output.fault().map(|fault| Cause::OutputFailed { errno: fault.raw_os_error() });
         let cause = self.cause.or(first).or(fault);

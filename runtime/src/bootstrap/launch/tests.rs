@@ -16,6 +16,9 @@ struct Owner {
     /// The membership of all ranks after the first end was announced.
     then: Option<Membership>,
     ended: Vec<(usize, Ended)>,
+    /// Ranks go on after the death of another, and these have panicked.
+    survives: bool,
+    panicked: Vec<usize>,
 }
 
 impl Hooks for Owner {
@@ -37,6 +40,14 @@ impl Hooks for Owner {
 
     fn is_consequence(&mut self, rank: usize, _: &Ended) -> bool {
         self.consequences.contains(&rank)
+    }
+
+    fn has_panicked(&mut self, rank: usize) -> bool {
+        self.panicked.contains(&rank)
+    }
+
+    fn survives(&mut self) -> bool {
+        self.survives
     }
 }
 
@@ -115,6 +126,22 @@ fn a_rank_that_leaves_the_others_alone_fails_the_job() {
     let outcome = run(3, script, &mut owner);
     assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: true, .. })));
     assert_eq!(outcome.status(), 1);
+}
+
+#[test]
+fn where_ranks_go_on_signals_and_panics_are_deaths_and_other_exits_fail_the_job() {
+    let owner = || Owner { members: vec![Membership::Joined; 3], survives: true, ..Owner::default() };
+    let dies = "[ $BELLWETHER_RANK = 1 ] && ";
+    let outcome = run(3, &format!("{dies}kill -9 $$; sleep 0.2"), &mut owner());
+    assert_eq!((outcome.status(), &outcome.cause), (0, &None));
+    let outcome = run(3, &format!("{dies}exit 101; sleep 0.2"), &mut Owner { panicked: vec![1], ..owner() });
+    assert_eq!((outcome.status(), &outcome.cause), (0, &None));
+    for members in [Membership::Joined, Membership::Left] {
+        let mut owner = Owner { members: vec![members; 3], ..owner() };
+        let outcome = run(3, &format!("{dies}exit 3; exec sleep 60"), &mut owner);
+        assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })), "{outcome:?}");
+        assert_eq!(outcome.status(), 3);
+    }
 }
 
 #[test]

@@ -268,7 +268,7 @@ impl Stream {
             return Ok(());
         }
         while !sent() {
-            if let Some((rank, cause)) = self.job.first_lost() {
+            if let Some((rank, cause)) = self.cuts.first_lost(&self.job) {
                 return Err(Error::PeerLost { rank, cause, doing: DOING.into() });
             }
             if home.as_ref().is_some_and(|engine| engine.turn() != 0) {

@@ -198,7 +198,7 @@ impl Stream {
                 return Err(Self::ended(doing));
             }
             // The engine also lets receipts end that a rank which has left still owes.
-            let lost = home.as_ref().map_or_else(|| self.job.first_lost(), |engine| engine.first_lost());
+            let lost = home.as_ref().map_or_else(|| self.cuts.first_lost(&self.job), |engine| engine.first_lost());
             if let Some((rank, cause)) = lost {
                 return Err(Error::PeerLost { rank, cause, doing: doing.into() });
             }

@@ -105,7 +105,7 @@ impl Stream {
         if cause == Loss::Left {
             self.job.miss(rank);
         }
-        let (rank, cause) = self.job.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
+        let (rank, cause) = self.cuts.first_lost(&self.job).filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
         Err(Error::PeerLost { rank, cause, doing: doing.into() })
     }
 

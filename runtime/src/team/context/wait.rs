@@ -68,6 +68,7 @@ impl Context {
             let why = "a team's collective failed or panicked there, and its own error says how".into();
             return Err(Error::Agreed { rank, why });
         }
+        self.check_members()?;
         patience.polls = patience.polls.saturating_add(1);
         let few = if self.hub.engine.patience().crowded { POLLS_CROWDED } else { POLLS };
         let may_wait = patience.polls < few && !self.hub.engine.shows_collective_wait();

@@ -1,0 +1,70 @@
+//! The same tallies where ranks die meanwhile: the batches of the dead are done again.
+//!
+//! Batches are done in rounds. In a round each living rank follows the particles of its batches and counts them in memory of its own.
+//! Then the ranks add up their counts, and agree on who lives and whether all of them have the sum. If so, it is added to the
+//! tallies, which every rank has. If not, the batches of the dead are given to the others, which keep what they have counted. So a death
+//! costs the dead rank's part of one round, and no rank is special.
+
+use bellwether::{Error, Result, Sum, Team, World};
+
+use super::{BATCH, Slab, Tallies};
+
+/// Batches of a round, for each rank. Chosen: a round takes some ten milliseconds.
+const ROUND: u64 = 32;
+/// What [`World::agree_surviving`] is given: this rank has the sum.
+const HAS_SUM: u64 = 1;
+
+/// As [`super::run`], in a world that was started to survive. Also gives the team of the ranks that live. Collective over them.
+///
+/// # Errors
+/// Errors other than the death of a rank.
+pub fn run(
+    world: &World,
+    slab: &Slab,
+    particles: u64,
+    bins: usize,
+    seed: u64,
+    mut progress: impl FnMut(u64),
+) -> Result<(Team, Tallies)> {
+    let batches = particles.div_ceil(BATCH);
+    let mut team = world.survivors()?;
+    let mut total = vec![0; bins + 3];
+    let mut first = 0;
+    while first < batches {
+        let last = batches.min(first + ROUND * team.size() as u64);
+        progress(first * BATCH);
+        // Who does each batch of this round, by its number in the world.
+        let mut owners = vec![None; (last - first) as usize];
+        let mut mine = vec![0; bins + 3];
+        loop {
+            // Those of nobody, or of a rank that has died, in turn.
+            let open = owners
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, owner)| owner.is_none_or(|rank| team.team_rank(rank).is_none()));
+            for (turn, (batch, owner)) in open.enumerate() {
+                let rank = team.world_rank(turn % team.size())?;
+                *owner = Some(rank);
+                if rank == world.rank() {
+                    let start = (first + batch as u64) * BATCH;
+                    let end = particles.min(start + BATCH);
+                    (start..end).for_each(|number| slab.count(seed, number, &mut mine));
+                }
+            }
+            let mut sums = mine.clone();
+            let has_sum = match team.allreduce(&mut sums, Sum) {
+                Ok(()) => HAS_SUM,
+                Err(Error::PeerLost { .. }) => 0,
+                Err(error) => return Err(error),
+            };
+            let (living, all_have) = world.agree_surviving(has_sum)?;
+            team = living;
+            if all_have & HAS_SUM != 0 {
+                total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+                break;
+            }
+        }
+        first = last;
+    }
+    Ok((team, Tallies::of(total, bins)))
+}

@@ -1,0 +1,111 @@
+//! `montecarlo --survive`: ranks are killed, and the tally stays the same.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far from what any of these takes.
+const LIMIT: Duration = Duration::from_secs(120);
+/// So many that ranks are in the middle of them when they are killed.
+const PARTICLES: &str = "4000000";
+
+/// The process of each rank that `launcher` has started.
+fn ranks(launcher: u32, many: usize) -> Vec<u32> {
+    let begin = Instant::now();
+    loop {
+        let mut found = vec![None; many];
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let folder = entry.path();
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+            // Behind the name: the state, and the parent.
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+            let environment = fs::read(folder.join("environ")).unwrap_or_default();
+            let rank = environment.split(|byte| *byte == 0).find_map(|variable| {
+                std::str::from_utf8(variable).ok()?.strip_prefix("BELLWETHER_RANK=")?.parse::<usize>().ok()
+            });
+            if let (Some(rank), true) = (rank, parent == Some(launcher)) {
+                found[rank] = Some(pid);
+            }
+        }
+        if let Some(all) = found.into_iter().collect() {
+            return all;
+        }
+        assert!(begin.elapsed() < LIMIT, "{many} ranks do not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn answer(text: &str) -> &str {
+    text.lines().find(|line| line.starts_with("answer")).unwrap_or_else(|| panic!("no answer: {text}"))
+}
+
+/// Kills these ranks so many milliseconds after the start, one after the other; gives what was printed.
+fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/montecarlo");
+    let mut command = Command::new(program);
+    command.args(["--particles", PARTICLES]).current_dir(&folder).env("BELLWETHER_RANKS", many.to_string());
+    if many > 1 {
+        command.arg("--survive");
+    }
+    let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(job.stdout.take().unwrap());
+    let mut text = String::new();
+    if many > 1 {
+        out.read_line(&mut text).unwrap();
+        assert_eq!(text, format!("started   {many} ranks\n"));
+    }
+    let begin = Instant::now();
+    let pids = if deaths.is_empty() { vec![] } else { ranks(job.id(), many) };
+    for (after, rank) in deaths {
+        std::thread::sleep(Duration::from_millis(*after).saturating_sub(begin.elapsed()));
+        Command::new("kill").args(["-9", &pids[*rank].to_string()]).status().unwrap();
+    }
+    let mut said = String::new();
+    let reader = std::thread::spawn({
+        let mut err = job.stderr.take().unwrap();
+        move || {
+            err.read_to_string(&mut said).unwrap();
+            said
+        }
+    });
+    out.read_to_string(&mut text).unwrap();
+    let status = loop {
+        if let Some(status) = job.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begin.elapsed() < LIMIT, "it hangs: {text}");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let said = reader.join().unwrap();
+    assert!(status.success(), "{deaths:?}: {status}: {text}{said}");
+    for (_, rank) in deaths {
+        assert!(said.contains(&format!("rank {rank} (pid {}) died: killed by signal 9", pids[*rank])), "{said}");
+    }
+    text
+}
+
+#[test]
+fn ranks_are_killed_and_the_tally_is_the_same() {
+    let alone = survive(1, &[]);
+    for (many, deaths) in [
+        (3, &[][..]),
+        (3, &[(20, 1)]),
+        // The one that tells, and leads the agreement.
+        (3, &[(60, 0)]),
+        (4, &[(30, 0), (90, 1)]),
+        // At once.
+        (5, &[(50, 2), (50, 0), (50, 4)]),
+        (2, &[(10, 0)]),
+    ] {
+        let text = survive(many, deaths);
+        assert_eq!(answer(&text), answer(&alone), "{deaths:?}");
+        let mut gone: Vec<usize> = deaths.iter().map(|(_, rank)| *rank).collect();
+        gone.sort_unstable();
+        assert!(text.contains(&format!("gone      ranks {gone:?}")), "{deaths:?}: {text}");
+    }
+}
