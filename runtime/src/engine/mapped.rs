@@ -130,6 +130,7 @@ impl Engine {
         }
         let room = self.has_pending().then(|| pace.now() + ROOM);
         let word = self.job.sleep_word(self.rank);
+        self.disarm_aloud();
         // Virtual time passes only while every rank waits, so nothing has to be checked again.
         word.announce(Fences::Full, || false);
         let goes_on = pace.block(until.into_iter().chain(room).min());

@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use std::task::Context;
 
-use super::Engine;
+use super::{Engine, Wakeup};
 
 thread_local! {
     static ENGINES: RefCell<Vec<Weak<Engine>>> = const { RefCell::new(Vec::new()) };
@@ -23,6 +24,23 @@ impl Engine {
     pub(crate) fn leave_thread(&self) {
         let is_other = |engine: &Weak<Engine>| !std::ptr::eq(engine.as_ptr(), self);
         ENGINES.with_borrow_mut(|engines| engines.retain(is_other));
+    }
+
+    /// What a future does that is not ready and belongs to no world: with a driver on this thread it waits to be woken. `false`: there is
+    /// none, or something came. The caller checks once more after `true`.
+    pub(crate) fn sleep_on_thread(context: &Context<'_>) -> bool {
+        let driven = |engine: Rc<Engine>| engine.driver().map(|wakeup| (engine, wakeup));
+        let driven = ENGINES.try_with(|engines| {
+            let engines = engines.borrow();
+            engines.iter().filter_map(Weak::upgrade).filter_map(driven).collect::<Vec<(Rc<Engine>, Rc<Wakeup>)>>()
+        });
+        let driven = driven.unwrap_or_default();
+        let sleeps =
+            !driven.is_empty() && driven.iter().all(|(engine, wakeup)| matches!(engine.arm_for_task(wakeup), Ok(true)));
+        if sleeps {
+            driven.iter().for_each(|(engine, wakeup)| engine.let_sleep(wakeup, context));
+        }
+        sleeps
     }
 
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::JobMemory;
 use crate::error::{Error, Loss, Result};
-use crate::sleep::{Fences, SleepWord, futex};
+use crate::sleep::{self, Fences, SleepWord, futex};
 
 /// Facts about the whole job.
 #[repr(C, align(64))]
@@ -42,6 +42,10 @@ pub(super) struct Header {
     elsewhere: AtomicU32,
     /// Ranks before the first that runs on this host, and behind the last.
     outside: [AtomicU32; 2],
+    /// The network namespace of the first process that arrived; 0: none did.
+    namespace: AtomicU64,
+    /// Some process of this host cannot ring every socket of the others.
+    deaf: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
@@ -106,6 +110,10 @@ pub(crate) const DOING_LEN: usize = 64;
 #[derive(Debug)]
 struct SleepLine {
     word: SleepWord,
+    /// The name of the socket that wakes the rank while it listens; 0: it has none.
+    socket: AtomicU64,
+    /// A ring of the socket has failed.
+    deaf: AtomicU32,
 }
 
 /// What a rank tells about itself when it arrives.
@@ -510,7 +518,50 @@ impl JobMemory {
     /// Wakes `rank` if it sleeps.
     #[cold]
     pub fn wake(&self, rank: usize) {
-        self.sleep_word(rank).wake();
+        if self.sleep_word(rank).wake() {
+            self.ring_socket(rank);
+        }
+    }
+
+    /// Makes the descriptor of `rank` readable. The rank announced that it listens.
+    fn ring_socket(&self, rank: usize) {
+        // Pairs with the Release in `show_socket`; the announcement came after that.
+        let socket = self.record(rank).sleep.socket.load(Ordering::Acquire);
+        // 0: the rank is leaving, and sleeps no more.
+        if socket != 0 && !sleep::ring(socket) && self.record(rank).sleep.socket.load(Ordering::Acquire) == socket {
+            self.record(rank).sleep.deaf.store(1, Ordering::SeqCst);
+            tracing::warn!(rank, "cannot wake a rank that waits on its descriptor; it wakes by itself from now on");
+        }
+    }
+
+    /// Shows the socket that wakes `rank` while it listens; 0: none.
+    pub fn show_socket(&self, rank: usize, socket: u64) {
+        // Pairs with the Acquire loads in `ring_socket`.
+        self.record(rank).sleep.socket.store(socket, Ordering::Release);
+    }
+
+    /// Makes this process ready to wake ranks that listen, before it wakes the first. If it cannot wake all of this host, they hear of it.
+    pub fn prepare_to_ring(&self) {
+        let header = self.header();
+        let is_same = |own: u64| {
+            let first = header.namespace.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
+            first.is_ok() || first == Err(own)
+        };
+        if !sleep::can_ring() || !sleep::namespace().is_some_and(is_same) {
+            header.deaf.store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether `rank` may have to wake by itself while it listens.
+    pub fn may_be_deaf(&self, rank: usize) -> bool {
+        [&self.header().deaf, &self.record(rank).sleep.deaf].iter().any(|deaf| deaf.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Ranks that have ended, in any way.
+    pub fn ends(&self) -> u32 {
+        let Header { lost, left, .. } = self.header();
+        // Pairs with the Release in `end_from`.
+        lost.load(Ordering::Acquire) + left.load(Ordering::Acquire)
     }
 
     /// Whether any rank died or panicked.
