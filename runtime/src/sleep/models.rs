@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::{Fences, Listener, SleepWord, Sleeper, fall_asleep, listen};
@@ -18,26 +18,27 @@ struct Shared {
 
 /// Stands for the socket of a rank, and for the kernel's queue of those that poll it.
 struct Socket {
-    rings: AtomicU32,
-    queue: loom::sync::Notify,
+    is_rung: Mutex<bool>,
+    queue: Condvar,
 }
 
 impl Socket {
-    fn ring(&self) {
-        self.rings.store(1, Ordering::SeqCst);
-        self.queue.notify();
+    fn set(&self, is_rung: bool) {
+        *self.is_rung.lock().expect("no panic") = is_rung;
+        self.queue.notify_all();
     }
 
     fn poll(&self) {
-        while self.rings.load(Ordering::SeqCst) == 0 {
-            self.queue.wait();
+        let mut is_rung = self.is_rung.lock().expect("no panic");
+        while !*is_rung {
+            is_rung = self.queue.wait(is_rung).expect("no panic");
         }
     }
 }
 
 fn shared() -> Arc<Shared> {
     let messages = [AtomicU32::new(0), AtomicU32::new(0)];
-    let socket = Socket { rings: AtomicU32::new(0), queue: loom::sync::Notify::new() };
+    let socket = Socket { is_rung: Mutex::new(false), queue: Condvar::new() };
     Arc::new(Shared { messages, word: SleepWord::awake(), socket })
 }
 
@@ -45,7 +46,7 @@ fn shared() -> Arc<Shared> {
 fn send(shared: &Shared, message: usize, fences: Fences) {
     shared.messages[message].store(1, Ordering::Release);
     if shared.word.must_wake(fences) && shared.word.wake() {
-        shared.socket.ring();
+        shared.socket.set(true);
     }
 }
 
@@ -164,7 +165,7 @@ struct Listens<'a>(Waits<'a>);
 
 impl Listener for Listens<'_> {
     fn drain(&mut self) {
-        self.0.shared.socket.rings.store(0, Ordering::SeqCst);
+        self.0.shared.socket.set(false);
     }
 
     fn has_work(&mut self) -> bool {
