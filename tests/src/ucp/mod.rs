@@ -144,6 +144,17 @@ impl<'a> Here<'a> {
         self.go.wait(self.gone.get()).expect("somebody rings");
     }
 
+    /// Rank 0 does so, and nothing comes from the others meanwhile: who ends a row before would tell it so in a barrier.
+    fn by_itself(&self, body: impl FnOnce()) {
+        if self.task.rank() == 0 {
+            self.settle();
+            body();
+            (1..self.task.size()).for_each(|rank| self.go.ring(rank).expect("is there"));
+        } else {
+            self.wait_to_go_on();
+        }
+    }
+
     /// Rank 1 sends a message to rank 0 each of `times` times that it is told to. Does nothing elsewhere.
     fn answer(&self, times: usize) {
         if self.task.rank() == 1 {

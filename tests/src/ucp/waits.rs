@@ -38,9 +38,8 @@ pub fn w11(task: &Task<'_>) {
         here.await_messages(1);
     }
     here.answer(1);
-    here.settle();
     // Where a network announces nothing a wait returns by itself now and then.
-    if !task.virtual_time && task.mapped && task.rank() == 0 {
+    let interrupted = || {
         let action = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
         // SAFETY: the handler only adds to an atomic; the action is filled in with valid values. SA_RESTART is not asked for.
         unsafe {
@@ -69,6 +68,9 @@ pub fn w11(task: &Task<'_>) {
             here.worker.wait().expect("waits");
             assert!(is_over.load(Ordering::SeqCst), "a signal of the system ended the wait");
         });
+    };
+    if !task.virtual_time && task.mapped {
+        here.by_itself(interrupted);
     }
     here.end();
 }
@@ -82,8 +84,7 @@ fn cpu_time() -> Duration {
 pub fn w12(task: &Task<'_>) {
     const IDLE: Duration = Duration::from_secs(1);
     let here = Here::new(task);
-    if !task.virtual_time && task.rank() == 0 {
-        here.settle();
+    let idle = || {
         let (wake_up, end) = (task.wake_up().expect("there is one"), std::time::Instant::now() + IDLE);
         let before = cpu_time();
         while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
@@ -95,11 +96,9 @@ pub fn w12(task: &Task<'_>) {
         let used = cpu_time() - before;
         // The table has 50 ms of 2 s; a network that announces nothing is polled a thousand times a second.
         assert!(used < IDLE / if task.mapped { 40 } else { 2 }, "{used:?} of {IDLE:?}");
-        here.go_on();
-    }
-    // The others sleep too.
-    if task.rank() == 1 && !task.virtual_time {
-        here.wait_to_go_on();
+    };
+    if !task.virtual_time {
+        here.by_itself(idle);
     }
     here.end();
 }
