@@ -101,7 +101,7 @@ pub fn w07(task: &Task<'_>) {
             assert!(here.readable(NOW), "until it is armed it stays readable");
         }
         here.await_messages(1);
-        assert!(here.readable(NOW), "progress alone does not take it back");
+        assert!(!task.mapped || here.readable(NOW), "progress alone does not take it back");
         here.settle();
         assert!(!here.readable(NOW));
     }
