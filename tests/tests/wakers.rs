@@ -5,10 +5,11 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use bellwether_runtime::{Completion, Error, Reactor, Result, Settings, Threads, Transport, World};
+use bellwether_runtime::{Completion, Error, Reactor, Result, Settings, Team, Threads, Transport, World};
 use bellwether_tests::watchdog;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -126,7 +127,8 @@ fn in_tokio<T>(world: &World, program: impl AsyncFnOnce() -> Result<T>) -> Resul
 }
 
 async fn turn(reactor: Reactor) -> Result<std::convert::Infallible> {
-    let readable = AsyncFd::with_interest(reactor, Interest::READABLE).expect("an epoll takes it");
+    // SAFETY: the reactor has its descriptor as long as it lives, and always the same.
+    let readable = unsafe { AsyncFd::register_with_interest(reactor, Interest::READABLE) }.expect("an epoll takes it");
     loop {
         let mut ready = readable.readable().await.expect("polls");
         // Before the turn: what comes in it is announced again.
@@ -138,7 +140,7 @@ async fn turn(reactor: Reactor) -> Result<std::convert::Infallible> {
 #[test]
 fn tasks_of_tokio_await_everything_at_a_time() {
     on_threads("tokio", 3, |world| {
-        let (bell, numbers, team) = (world.bell()?, world.alloc::<u64>(4)?, world.team());
+        let (bell, numbers, team) = (world.bell()?, world.alloc::<u64>(4)?, Team::world(world)?);
         let (me, n) = (world.rank(), world.size());
         world.barrier()?;
         in_tokio(world, async || {
@@ -273,7 +275,7 @@ fn a_limit_of_time_and_a_select_leave_the_rest_as_it_was() {
 }
 
 /// A buffer that tells when it is dropped.
-struct Buffer(Vec<u64>, Rc<Cell<usize>>);
+struct Buffer(Vec<u64>, Arc<AtomicUsize>);
 
 impl AsRef<[u64]> for Buffer {
     fn as_ref(&self) -> &[u64] {
@@ -283,7 +285,7 @@ impl AsRef<[u64]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.1.set(self.1.get() + 1);
+        self.1.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -291,11 +293,11 @@ impl Drop for Buffer {
 fn an_operation_that_is_dropped_keeps_its_buffer_and_takes_effect() {
     const LEN: usize = 100_000;
     on_threads("dropped", 2, |world| {
-        let (numbers, drops) = (world.alloc::<u64>(LEN)?, Rc::new(Cell::new(0)));
+        let (numbers, drops) = (world.alloc::<u64>(LEN)?, Arc::new(AtomicUsize::new(0)));
         world.barrier()?;
         if world.rank() == 0 {
             in_tokio(world, async || {
-                let buffer = Buffer((0..LEN as u64).collect(), Rc::clone(&drops));
+                let buffer = Buffer((0..LEN as u64).collect(), Arc::clone(&drops));
                 let mut returned = Box::pin(world.operation().put_owned(&numbers, 1, 0, buffer)?);
                 // Polled once, so that it has a waker, and given up.
                 let _ = std::future::poll_fn(|context| Poll::Ready(returned.as_mut().poll(context).map(drop))).await;
@@ -314,7 +316,7 @@ fn an_operation_that_is_dropped_keeps_its_buffer_and_takes_effect() {
         if world.rank() == 1 {
             assert!((0..LEN).all(|index| numbers.load(index) == index as u64));
         } else {
-            assert_eq!(drops.get(), 1, "dropped once, when it was read");
+            assert_eq!(drops.load(Ordering::SeqCst), 1, "dropped once, when it was read");
         }
         world.barrier()
     });

@@ -118,7 +118,7 @@ impl Wakeup {
     ///
     /// # Errors
     /// Those of the system.
-    fn poll(&self, limit: Option<Duration>) -> Result<bool> {
+    pub(crate) fn poll(&self, limit: Option<Duration>) -> Result<bool> {
         poll_one(self.gathered.as_fd(), limit)
     }
 
@@ -412,50 +412,49 @@ impl Engine {
         context: &Context<'_>,
         ready: &mut dyn FnMut() -> Result<Option<T>>,
     ) -> Poll<Result<T>> {
-        if let Some(wakeup) = self.driver() {
-            match self.arm_for_task(&wakeup) {
-                Err(error) => return Poll::Ready(Err(error)),
-                Ok(false) => {}
-                Ok(true) => {
-                    return match ready() {
-                        Ok(None) => {
-                            self.let_sleep(&wakeup, context);
-                            Poll::Pending
-                        }
-                        Ok(Some(value)) => Poll::Ready(Ok(value)),
-                        Err(error) => Poll::Ready(Err(error)),
-                    };
-                }
-            }
+        let Some(wakeup) = self.driver() else {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        };
+        if let Err(error) = self.arm_for_task(&wakeup) {
+            return Poll::Ready(Err(error));
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        match ready() {
+            Ok(None) => {
+                self.let_sleep(&wakeup, context);
+                Poll::Pending
+            }
+            Ok(Some(value)) => Poll::Ready(Ok(value)),
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 
-    /// Arms for a task that is about to wait.
+    /// Sees to it that the driver wakes a task that is about to wait and checks once more what it waits for: at what comes from now on, or,
+    /// if something has come that the driver has to handle, after that.
     ///
     /// # Errors
     /// As [`Engine::arm`].
-    pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<bool> {
-        if self.is_still_armed(wakeup) {
-            return Ok(true);
+    pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<()> {
+        if !self.is_still_armed(wakeup) && !self.arm_apart_from_signals(wakeup)? {
+            // Arming has taken back what would have told the driver.
+            wakeup.make_readable();
         }
-        self.arm_apart_from_signals(wakeup)
+        Ok(())
     }
 
-    /// The task sleeps until something comes. It was armed for, and what it checks was checked since.
+    /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and what the task waits for was checked since.
     pub(super) fn let_sleep(&self, wakeup: &Wakeup, context: &Context<'_>) {
-        // The check may have left something to send.
-        self.set_alarm(wakeup);
+        if self.wakeup.armed.get() {
+            // The check may have left something to send.
+            self.set_alarm(wakeup);
+        }
         wakeup.add_task(context.waker());
     }
 
     /// Something happened to this rank by its own doing, which tasks may wait for.
     #[inline]
     pub(crate) fn wake_tasks(&self) {
-        if self.wakeup.armed.get()
-            && let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade()
-        {
+        if let Some(wakeup) = self.driver() {
             wakeup.wake_tasks();
         }
     }
