@@ -325,16 +325,20 @@ fn an_operation_that_is_dropped_keeps_its_buffer_and_takes_effect() {
 #[test]
 fn the_end_of_a_rank_wakes_tasks() {
     let _guard = watchdog::guard("ends", LIMIT);
-    let ran = Threads::new(2).deadline(LIMIT).run(|world| {
+    let job = Threads::new(2).deadline(LIMIT);
+    let heard = AtomicUsize::new(0);
+    let program = |world: &World| {
         let bell = world.bell().expect("a bell");
         world.barrier().expect("all are there");
         if world.rank() == 1 {
             std::thread::sleep(WHILE);
-            // Without leaving: it is lost.
-            return;
+            panic!("on purpose");
         }
         let lost = in_tokio(world, async || bell.rung(1).await).expect_err("nobody rings");
         assert!(matches!(lost, Error::PeerLost { rank: 1, .. }), "{lost}");
-    });
-    ran.expect("starts");
+        heard.fetch_add(1, Ordering::SeqCst);
+    };
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(program)));
+    assert_eq!(panicked.expect_err("goes on").downcast_ref::<&str>(), Some(&"on purpose"));
+    assert_eq!(heard.load(Ordering::SeqCst), 1);
 }

@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// What a future does that is not ready and belongs to no world: with a driver on this thread it waits to be woken. `false`: there is
-    /// none, or something came. The caller checks once more after `true`.
+    /// none. The caller checks once more after `true`.
     pub(crate) fn sleep_on_thread(context: &Context<'_>) -> bool {
         let driven = |engine: Rc<Engine>| engine.driver().map(|wakeup| (engine, wakeup));
         let driven = ENGINES.try_with(|engines| {
@@ -35,8 +35,7 @@ impl Engine {
             engines.iter().filter_map(Weak::upgrade).filter_map(driven).collect::<Vec<(Rc<Engine>, Rc<Wakeup>)>>()
         });
         let driven = driven.unwrap_or_default();
-        let sleeps =
-            !driven.is_empty() && driven.iter().all(|(engine, wakeup)| matches!(engine.arm_for_task(wakeup), Ok(true)));
+        let sleeps = !driven.is_empty() && driven.iter().all(|(engine, wakeup)| engine.arm_for_task(wakeup).is_ok());
         if sleeps {
             driven.iter().for_each(|(engine, wakeup)| engine.let_sleep(wakeup, context));
         }

@@ -454,7 +454,8 @@ impl Engine {
     /// Something happened to this rank by its own doing, which tasks may wait for.
     #[inline]
     pub(crate) fn wake_tasks(&self) {
-        if let Some(wakeup) = self.driver() {
+        // Also in a wait of this rank, whose end lets the tasks run.
+        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
             wakeup.wake_tasks();
         }
     }

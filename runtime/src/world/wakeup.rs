@@ -339,7 +339,13 @@ impl Future for Driver {
     type Output = Result<Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Infallible>> {
-        if let Err(error) = self.reactor.turn() {
+        // Not each time that its task is polled: a turn wakes tasks, of which its own may be one.
+        let turned = match self.reactor.wake_up.wakeup.poll(Some(Duration::ZERO)) {
+            Ok(true) => self.reactor.turn(),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = turned {
             return Poll::Ready(Err(error));
         }
         self.watch.wake_when_readable(context.waker());
