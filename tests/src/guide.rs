@@ -14,6 +14,7 @@ pages! {
     irregular: "irregular";
     teams: "teams";
     testing: "testing";
+    waiting: "waiting";
     from_mpi: "from-mpi";
     from_openshmem: "from-openshmem";
     from_lapi: "from-lapi";

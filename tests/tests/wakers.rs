@@ -110,11 +110,11 @@ fn without_a_driver_futures_make_progress_when_they_are_polled() {
     on_threads("no driver", 2, |world| {
         let bell = world.bell()?;
         bell.ring(1 - world.rank())?;
-        assert_eq!(run(bell.rung(1))?, 1);
+        assert!(run(bell.rung(1))? >= 1);
         // A driver that is gone leaves the tasks to that, too.
         drop(world.wake_up()?.reactor()?.into_driver()?);
         bell.ring(1 - world.rank())?;
-        assert_eq!(run(bell.rung(2))?, 2);
+        assert!(run(bell.rung(2))? >= 2);
         world.barrier()
     });
 }
