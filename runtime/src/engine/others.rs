@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::task::Context;
 
+use super::wakeup::has_drivers;
 use super::{Engine, Wakeup};
 
 thread_local! {
@@ -24,6 +25,11 @@ impl Engine {
     pub(crate) fn leave_thread(&self) {
         let is_other = |engine: &Weak<Engine>| !std::ptr::eq(engine.as_ptr(), self);
         ENGINES.with_borrow_mut(|engines| engines.retain(is_other));
+    }
+
+    /// Whether any world of this thread has a driver: without one [`Engine::sleep_on_thread`] finds none.
+    pub(crate) fn has_drivers() -> bool {
+        has_drivers()
     }
 
     /// What a future does that is not ready and belongs to no world: with a driver on this thread it waits to be woken. `false`: there is

@@ -298,7 +298,7 @@ impl Engine {
     /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
     /// have side effects, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
-        self.disarm_aloud();
+        self.disarm();
         let nap = if self.may_come_unseen() { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
         let mut waits = Waits { engine: self, limit: nap.min(left), ready };
         let done = fall_asleep(self.job.sleep_word(self.rank), self.fences(), &mut waits);

@@ -19,13 +19,17 @@ use super::remote_access::EVENTS;
 use super::{Engine, Pace};
 use crate::error::{Error, Result};
 use crate::membership::JobMemory;
-use crate::sleep::{Listener, WakeSocket, listen};
+use crate::memory::owner::Owner;
+use crate::sleep::{Fences, Listener, WakeSocket, listen};
 use crate::transport::Events;
 
 /// Between looks at what nothing announces. Chosen: the latency that it may add; see `Engine::sleep`.
 const UNANNOUNCED: Duration = Duration::from_millis(1);
-/// Between looks for dead peers, where nobody supervises them. Chosen: 20 wake-ups a second cost nothing, and a death is told soon.
-const UNSUPERVISED: Duration = Duration::from_millis(50);
+/// Longest time that an armed descriptor stays silent. Then its rank looks for dead peers where nobody supervises them, and finds what a
+/// failed ring did not tell it. Chosen: 20 wake-ups a second cost nothing.
+const LOOK: Duration = Duration::from_millis(50);
+/// Tasks that wait before those of dropped futures are looked for. Chosen.
+const TASKS: usize = 64;
 /// Polls of a driver before it lets tasks run. Chosen.
 const BURST: usize = 64;
 
@@ -37,29 +41,44 @@ pub(super) struct Slot {
     wakeup: RefCell<Weak<Wakeup>>,
     /// The descriptor is armed: a sleep of another kind has to tell.
     armed: Cell<bool>,
+    /// Drivers of tasks.
+    drivers: Cell<usize>,
+}
+
+thread_local! {
+    /// Drivers of tasks of all worlds of this thread.
+    static DRIVERS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether any world of this thread has a driver.
+pub(super) fn has_drivers() -> bool {
+    DRIVERS.try_with(Cell::get).unwrap_or(0) > 0
 }
 
 /// The descriptor and its sources.
 pub(crate) struct Wakeup {
     job: Arc<JobMemory>,
+    owner: Owner,
     rank: usize,
     socket: WakeSocket,
     signals: Arc<OwnedFd>,
     alarm: OwnedFd,
-    is_set: Cell<bool>,
+    /// When the timer expires, and how long before that it was set.
+    due: Cell<Option<(Instant, Duration)>>,
     gathered: OwnedFd,
-    /// What the networks announce.
-    events: Cell<Events>,
+    /// Handles of programs, and those of them that ask for arrivals alone.
+    handles: Cell<usize>,
+    arrivals_only: Cell<usize>,
     /// Ends of ranks that an arming has told of.
     ends: Cell<u32>,
     /// Notices of virtual time when it was armed.
     notices: Cell<u64>,
     /// When dead peers were looked for.
     looked: Cell<Option<Instant>>,
-    /// Drivers of tasks.
-    drivers: Cell<usize>,
     /// Tasks that wait for something of this rank, by what their wakers are.
     tasks: RefCell<HashMap<(usize, usize), Waker>>,
+    /// With so many all are woken: those of dropped futures do not come back.
+    tasks_max: Cell<usize>,
 }
 
 impl Wakeup {
@@ -85,17 +104,19 @@ impl Wakeup {
         Ok(Wakeup {
             ends: Cell::new(job.ends()),
             job,
+            owner: *engine.node.owner(),
             rank,
             socket,
             signals,
             alarm,
-            is_set: Cell::new(false),
+            due: Cell::new(None),
             gathered,
-            events: Cell::new(EVENTS),
+            handles: Cell::new(0),
+            arrivals_only: Cell::new(0),
             notices: Cell::new(0),
             looked: Cell::new(None),
-            drivers: Cell::new(0),
             tasks: RefCell::default(),
+            tasks_max: Cell::new(TASKS),
         })
     }
 
@@ -109,9 +130,28 @@ impl Wakeup {
         &self.signals
     }
 
-    /// Which events of networks it announces.
-    pub(crate) fn set_events(&self, events: Events) {
-        self.events.set(events);
+    /// The process that has it, and not a child forked from that.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// A handle of the program begins, which asks for all events, or ends.
+    pub(crate) fn count_handle(&self, begins: bool) {
+        let handles = self.handles.get();
+        self.handles.set(if begins { handles + 1 } else { handles - 1 });
+    }
+
+    /// A handle of the program begins to ask for arrivals alone, or ends to.
+    pub(crate) fn count_arrivals_only(&self, begins: bool) {
+        let handles = self.arrivals_only.get();
+        self.arrivals_only.set(if begins { handles + 1 } else { handles - 1 });
+    }
+
+    /// The events of networks that some handle asks for. Tasks wait for all.
+    fn events(&self, has_drivers: bool) -> Events {
+        let narrow = self.arrivals_only.get();
+        let is_narrow = !has_drivers && narrow > 0 && narrow == self.handles.get();
+        if is_narrow { Events::RECEIVE } else { EVENTS }
     }
 
     /// Whether the descriptor becomes readable within `limit`. A signal of the system does not end the wait.
@@ -127,37 +167,98 @@ impl Wakeup {
         rustix::io::read(&self.signals, &mut [0; 8]).is_ok()
     }
 
-    /// Makes the descriptor readable after `time`; `None`: not by time.
-    fn set_alarm(&self, time: Option<Duration>) {
-        if !self.is_set.replace(time.is_some()) && time.is_none() {
-            return;
-        }
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = time.map_or(zero, |time| {
-            let time = time.max(Duration::from_nanos(1));
-            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
-        });
-        let setting = Itimerspec { it_interval: zero, it_value };
+    /// Makes the descriptor readable after `time`, and not before.
+    fn set_alarm(&self, time: Duration) {
+        let time = time.max(Duration::from_nanos(1));
+        self.due.set(Some((Instant::now() + time, time)));
+        let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         // Setting it also takes back an earlier expiry.
         let set = rustix::time::timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting);
         debug_assert!(set.is_ok(), "a valid time for a timer of ours");
     }
 
+    /// Makes the descriptor readable after at most `time`, and not at once. Leaves a timer alone that expires in that time, but not soon: most
+    /// armings then need no system call for it.
+    fn restart_alarm(&self, time: Duration) {
+        let now = Instant::now();
+        let fits = |(due, _): (Instant, Duration)| due >= now + time / 2 && due <= now + time;
+        if !self.due.get().is_some_and(fits) {
+            self.set_alarm(time);
+        }
+    }
+
+    /// Sets the timer if it was set for longer than `time`. Called again and again it expires all the same.
+    fn shorten_alarm(&self, time: Duration) {
+        if self.due.get().is_none_or(|(_, set)| set > time) {
+            self.set_alarm(time);
+        }
+    }
+
     /// Makes the descriptor readable now, until it is armed.
     fn make_readable(&self) {
-        self.set_alarm(Some(Duration::ZERO));
+        self.set_alarm(Duration::ZERO);
+    }
+
+    /// Whether a ring or a signal makes the descriptor readable.
+    fn is_rung(&self) -> bool {
+        let sources = [self.socket.descriptor(), self.signals.as_fd()];
+        sources.into_iter().any(|source| !matches!(poll_one(source, Some(Duration::ZERO)), Ok(false)))
     }
 
     /// Wakes every task that waits for something of this rank.
     pub(crate) fn wake_tasks(&self) {
         // Out of its place: a waker may run a task at once, which waits again.
         let tasks = self.tasks.take();
-        tasks.into_values().for_each(Waker::wake);
+        if tasks.is_empty() {
+            return;
+        }
+        if tasks.len() < self.tasks_max.get() / 4 {
+            self.tasks_max.set((self.tasks_max.get() / 2).max(TASKS));
+        }
+        let mut rest = Rest { wakeup: self, tasks: tasks.into_values() };
+        while let Some(waker) = rest.tasks.next() {
+            waker.wake();
+        }
     }
 
+    /// Runs code of the program: clones and drops wakers, and may wake tasks.
     fn add_task(&self, waker: &Waker) {
-        let key = (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize);
-        self.tasks.borrow_mut().entry(key).or_insert_with(|| waker.clone());
+        if self.tasks.borrow().contains_key(&key(waker)) {
+            return;
+        }
+        if self.tasks.borrow().len() >= self.tasks_max.get() {
+            self.tasks_max.set(self.tasks_max.get() * 2);
+            self.wake_tasks();
+        }
+        let waker = waker.clone();
+        let former = self.tasks.borrow_mut().insert(key(&waker), waker);
+        drop(former);
+    }
+}
+
+/// What tells tasks apart.
+fn key(waker: &Waker) -> (usize, usize) {
+    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
+}
+
+/// Tasks that are being woken. If a waker panics, the others wait on, and the driver is told.
+struct Rest<'a> {
+    wakeup: &'a Wakeup,
+    tasks: std::collections::hash_map::IntoValues<(usize, usize), Waker>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        let mut left = false;
+        for waker in self.tasks.by_ref() {
+            left = true;
+            let former = self.wakeup.tasks.borrow_mut().insert(key(&waker), waker);
+            drop(former);
+        }
+        if left {
+            self.wakeup.make_readable();
+        }
     }
 }
 
@@ -179,6 +280,10 @@ fn poll_one(descriptor: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool>
 
 impl Drop for Wakeup {
     fn drop(&mut self) {
+        // In a forked child the socket and the tasks are the parent's.
+        if !self.owner.is_current() {
+            return;
+        }
         // Before the socket is gone: a waker that cannot ring it then knows why.
         self.job.show_socket(self.rank, 0);
         self.wake_tasks();
@@ -186,17 +291,16 @@ impl Drop for Wakeup {
 }
 
 /// The engine as it arms its descriptor.
-struct Ears<'a>(&'a Engine, &'a Wakeup);
+struct Arms<'a>(&'a Engine, &'a Wakeup);
 
-impl Listener for Ears<'_> {
-    fn drain(&mut self) {
-        self.1.socket.drain();
-        self.1.set_alarm(None);
+impl Listener for Arms<'_> {
+    fn drain(&mut self) -> bool {
+        self.1.socket.drain()
     }
 
     fn has_work(&mut self) -> bool {
-        let Ears(engine, wakeup) = *self;
-        let armed = engine.networks.arm(wakeup.events.get());
+        let Arms(engine, wakeup) = *self;
+        let armed = engine.networks.arm(wakeup.events(engine.wakeup.drivers.get() > 0));
         let moved = engine.flush();
         let ends = wakeup.job.ends();
         !armed
@@ -236,39 +340,46 @@ impl Engine {
     }
 
     fn arm_apart_from_signals(&self, wakeup: &Wakeup) -> Result<bool> {
-        // Arming takes back what made the descriptor readable, which may be what some task waits for.
-        wakeup.wake_tasks();
+        // The descriptor, and what makes it readable, are the parent's.
+        self.check_own(DOING)?;
         if !self.job.is_intact() {
             return Err(Error::MemoryLost { doing: DOING.into() });
         }
-        let is_due = |looked: &Instant| looked.elapsed() >= UNSUPERVISED;
-        if !self.job.supervised() && self.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
-            wakeup.looked.set(Some(Instant::now()));
-            self.check_for_dead();
-        }
+        // Arming takes back what made the descriptor readable, which may be what some task waits for. Behind it: also what tasks waited for
+        // that were added meanwhile.
+        let _waking = Waking(wakeup);
+        self.look_for_dead(wakeup);
         wakeup.notices.set(self.pace().map_or(0, Pace::notices));
-        let armed = listen(self.job.sleep_word(self.rank), self.fences(), &mut Ears(self, wakeup));
-        self.wakeup.armed.set(armed);
+        self.wakeup.armed.set(false);
+        let armed = listen(self.job.sleep_word(self.rank), self.fences(), &mut Arms(self, wakeup));
         if armed {
-            self.set_alarm(wakeup);
+            self.wakeup.armed.set(true);
+            if self.pace().is_none() {
+                wakeup.restart_alarm(self.longest_silence());
+            }
         }
         Ok(armed)
     }
 
-    /// Sets the timer for what may come unannounced.
-    fn set_alarm(&self, wakeup: &Wakeup) {
-        if self.pace().is_some() {
-            return;
+    /// Looks for dead peers where nobody else does, if that is due.
+    fn look_for_dead(&self, wakeup: &Wakeup) {
+        let is_due = |looked: &Instant| looked.elapsed() >= LOOK;
+        if !self.job.supervised() && self.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
+            wakeup.looked.set(Some(Instant::now()));
+            self.check_for_dead();
         }
-        let is_brief = self.may_come_unseen() || self.job.may_be_deaf(self.rank);
+    }
+
+    /// The timer of an armed descriptor: for what may come unannounced, and for rings that failed.
+    fn longest_silence(&self) -> Duration {
+        let is_brief = self.may_come_unseen() || self.job.may_be_unreachable(self.rank);
         let brief = is_brief.then_some(UNANNOUNCED);
-        let unsupervised = (!self.job.supervised() && self.size > 1).then_some(UNSUPERVISED);
-        wakeup.set_alarm([brief, self.networks.longest_sleep(), unsupervised].into_iter().flatten().min());
+        [brief, self.networks.longest_sleep()].into_iter().flatten().fold(LOOK, Duration::min)
     }
 
     /// Makes an armed descriptor readable, since this rank is about to sleep otherwise and takes the announcement back.
     #[inline]
-    pub(super) fn disarm_aloud(&self) {
+    pub(super) fn disarm(&self) {
         if self.wakeup.armed.get() {
             self.disarm_now();
         }
@@ -276,18 +387,54 @@ impl Engine {
 
     #[cold]
     fn disarm_now(&self) {
+        if !self.is_own() {
+            return;
+        }
         self.wakeup.armed.set(false);
         if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
             wakeup.make_readable();
         }
     }
 
-    /// Whether the descriptor becomes readable within `limit`. In virtual time that is a limit of it. Makes no progress.
+    /// Whether the descriptor becomes readable within `limit`, by something other than a look for dead peers of an armed descriptor. In
+    /// virtual time that is a limit of it. Makes no progress.
     ///
     /// # Errors
-    /// Those of the system; in virtual time [`Error::Standstill`] if nothing can come any more.
+    /// Those of the system; [`Error::Forked`]; in virtual time [`Error::Standstill`] if nothing can come any more.
     pub(crate) fn poll_descriptor(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
-        let Some(pace) = self.pace() else { return wakeup.poll(limit) };
+        self.check_own(DOING)?;
+        match self.pace() {
+            Some(pace) => self.poll_virtual(wakeup, pace, limit),
+            None => self.poll_real(wakeup, limit),
+        }
+    }
+
+    fn poll_real(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if !wakeup.poll(left)? {
+                return Ok(false);
+            }
+            if !self.is_look(wakeup) {
+                return Ok(true);
+            }
+            self.look_for_dead(wakeup);
+            // It stays armed, and nothing that was announced is taken back: only the timer goes on.
+            wakeup.set_alarm(LOOK);
+            if wakeup.ends.get() != wakeup.job.ends() || self.interface.any_waiting() {
+                wakeup.make_readable();
+            }
+        }
+    }
+
+    /// The descriptor is readable since its timer has expired, and for nothing else: it is armed, and nobody has taken back the announcement.
+    fn is_look(&self, wakeup: &Wakeup) -> bool {
+        let is_silent = self.networks.is_empty() && !self.may_come_unseen() && !self.job.may_be_unreachable(self.rank);
+        is_silent && self.is_still_armed(wakeup) && wakeup.due.get().is_some_and(|(_, set)| set == LOOK) && !wakeup.is_rung()
+    }
+
+    fn poll_virtual(&self, wakeup: &Wakeup, pace: &dyn Pace, limit: Option<Duration>) -> Result<bool> {
         let end = limit.map(|limit| pace.now().saturating_add(limit));
         loop {
             if wakeup.poll(Some(Duration::ZERO))? {
@@ -304,7 +451,11 @@ impl Engine {
             // It is armed all the time: notices tell what came.
             let armed = self.wakeup.armed.replace(false);
             let goes_on = self.sleep_virtual(pace, end);
-            self.wakeup.armed.set(armed);
+            if armed {
+                // The sleep has taken the announcement back. No other rank runs meanwhile.
+                self.job.sleep_word(self.rank).announce_listening(Fences::Full, || false);
+                self.wakeup.armed.set(true);
+            }
             if !goes_on && end.is_none() {
                 return Err(Error::Standstill { doing: DOING.into() });
             }
@@ -317,29 +468,10 @@ impl Engine {
     /// # Errors
     /// As [`Engine::arm`] and [`Engine::poll_descriptor`].
     pub(crate) fn wait_for_event(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
-        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
-        loop {
-            if !self.arm(wakeup)? {
-                return Ok(true);
-            }
-            let left = match self.pace() {
-                Some(_) => limit,
-                None => end.map(|end| end.saturating_duration_since(Instant::now())),
-            };
-            if !self.poll_descriptor(wakeup, left)? {
-                return Ok(false);
-            }
-            // A look for dead peers is nothing to tell of: arming looks, and tells of an end.
-            let is_look = self.pace().is_none()
-                && !self.may_come_unseen()
-                && self.networks.is_empty()
-                && !self.job.may_be_deaf(self.rank)
-                && self.is_still_armed(wakeup)
-                && !poll_one(wakeup.signals.as_fd(), Some(Duration::ZERO))?;
-            if !is_look {
-                return Ok(true);
-            }
+        if !self.arm(wakeup)? {
+            return Ok(true);
         }
+        self.poll_descriptor(wakeup, limit)
     }
 
     /// Sleeps until something comes, for at most `limit`, without the descriptor. May return early.
@@ -354,48 +486,64 @@ impl Engine {
     /// Nothing has come since it was armed.
     fn is_still_armed(&self, wakeup: &Wakeup) -> bool {
         self.wakeup.armed.get()
-            && self.job.sleep_word(self.rank).is_announced()
+            && self.job.sleep_word(self.rank).listens()
             && (self.networks.is_empty() || matches!(wakeup.poll(Some(Duration::ZERO)), Ok(false)))
     }
 
     /// What drives the tasks of this rank, if there is such a driver and no wait does now.
     pub(super) fn driver(&self) -> Option<Rc<Wakeup>> {
-        if self.is_driving() {
+        if self.wakeup.drivers.get() == 0 || self.is_driving() || !self.is_own() {
             return None;
         }
-        self.wakeup.wakeup.borrow().upgrade().filter(|wakeup| wakeup.drivers.get() > 0)
+        self.wakeup.wakeup.borrow().upgrade()
     }
 
     /// Adds a driver of tasks, until [`Engine::end_driver`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] in virtual time.
-    pub(crate) fn begin_driver(&self, wakeup: &Wakeup) -> Result<()> {
+    pub(crate) fn begin_driver(&self) -> Result<()> {
         if self.pace().is_some() {
             let why =
                 "on a simulated network time passes only in waits of this library: tasks are polled again and again"
                     .into();
             return Err(Error::InvalidArgument { operation: "driver", why });
         }
-        wakeup.drivers.set(wakeup.drivers.get() + 1);
+        self.wakeup.drivers.set(self.wakeup.drivers.get() + 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() + 1));
         Ok(())
     }
 
     /// Ends a driver. Tasks that wait are polled, and without another driver again and again.
     pub(crate) fn end_driver(&self, wakeup: &Wakeup) {
-        wakeup.drivers.set(wakeup.drivers.get() - 1);
-        wakeup.wake_tasks();
+        self.wakeup.drivers.set(self.wakeup.drivers.get() - 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() - 1));
+        if self.is_own() {
+            wakeup.wake_tasks();
+        }
     }
 
     /// What a driver does when the descriptor is readable: makes progress until nothing is left, wakes the tasks that wait, and arms.
     ///
     /// # Errors
-    /// As [`Engine::arm`] and [`Engine::poll_alive`].
+    /// As [`Engine::arm`] and [`Engine::poll_alive`]. It arms before it returns an error of the latter: the next turn is due when something comes.
     pub(crate) fn drive_tasks(&self, wakeup: &Wakeup) -> Result<()> {
+        self.check_outside_handler("driving tasks")?;
         let _waking = Waking(wakeup);
         for _ in 0..BURST {
             wakeup.take_signals();
-            if self.poll_alive("driving tasks")? == 0 && self.arm(wakeup)? {
+            let polled = self.poll_alive("driving tasks");
+            if matches!(polled, Ok(1..)) {
+                continue;
+            }
+            let armed = self.arm(wakeup)?;
+            if let Err(error) = polled {
+                if !armed {
+                    wakeup.make_readable();
+                }
+                return Err(error);
+            }
+            if armed {
                 return Ok(());
             }
         }
@@ -446,7 +594,7 @@ impl Engine {
     pub(super) fn let_sleep(&self, wakeup: &Wakeup, context: &Context<'_>) {
         if self.wakeup.armed.get() {
             // The check may have left something to send.
-            self.set_alarm(wakeup);
+            wakeup.shorten_alarm(self.longest_silence());
         }
         wakeup.add_task(context.waker());
     }
@@ -454,6 +602,9 @@ impl Engine {
     /// Something happened to this rank by its own doing, which tasks may wait for.
     #[inline]
     pub(crate) fn wake_tasks(&self) {
+        if self.wakeup.drivers.get() == 0 {
+            return;
+        }
         // Also in a wait of this rank, whose end lets the tasks run.
         if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
             wakeup.wake_tasks();
@@ -461,11 +612,17 @@ impl Engine {
     }
 }
 
-/// Wakes tasks when a driver's turn ends, also by an error or a panic of a handler.
+/// Wakes tasks when a driver's turn or an arming ends, also by an error. Behind a panic the descriptor is readable, and the next turn wakes
+/// them.
 struct Waking<'a>(&'a Wakeup);
 
 impl Drop for Waking<'_> {
     fn drop(&mut self) {
-        self.0.wake_tasks();
+        if std::thread::panicking() {
+            // A second panic, of a waker, would abort: the next turn wakes them.
+            self.0.make_readable();
+        } else {
+            self.0.wake_tasks();
+        }
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Header {
     /// The network namespace of the first process that arrived; 0: none did.
     namespace: AtomicU64,
     /// Some process of this host cannot ring every socket of the others.
-    deaf: AtomicU32,
+    unreachable: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
@@ -113,7 +113,7 @@ struct SleepLine {
     /// The name of the socket that wakes the rank while it listens; 0: it has none.
     socket: AtomicU64,
     /// A ring of the socket has failed.
-    deaf: AtomicU32,
+    unreachable: AtomicU32,
 }
 
 /// What a rank tells about itself when it arrives.
@@ -168,6 +168,8 @@ impl JobMemory {
     /// Says that a parent watches the ranks and calls [`JobMemory::mark_lost`] when one dies.
     pub fn set_supervised(&self) {
         self.header().supervised.store(1, Ordering::Relaxed);
+        // The parent wakes ranks too.
+        self.prepare_to_ring();
     }
 
     /// Whether a parent watches the ranks.
@@ -421,8 +423,9 @@ impl JobMemory {
         count.fetch_add(1, Ordering::Release);
         // One fence for all: each word is read after the count has changed.
         std::sync::atomic::fence(Ordering::SeqCst);
-        for rank in self.here().filter(|rank| self.sleep_word(*rank).is_announced()) {
-            self.wake(rank);
+        for rank in self.here() {
+            // The rank that ended may have taken back an announcement and not have rung.
+            self.sleep_word(rank).wake_after_death(|| self.ring_socket(rank));
         }
         futex::wake_all(&header.arrived);
     }
@@ -518,19 +521,17 @@ impl JobMemory {
     /// Wakes `rank` if it sleeps.
     #[cold]
     pub fn wake(&self, rank: usize) {
-        if self.sleep_word(rank).wake() {
-            self.ring_socket(rank);
-        }
+        self.sleep_word(rank).wake(|| self.ring_socket(rank));
     }
 
-    /// Makes the descriptor of `rank` readable. The rank announced that it listens.
+    /// Makes the descriptor of `rank` readable, if it has one.
     fn ring_socket(&self, rank: usize) {
         // Pairs with the Release in `show_socket`; the announcement came after that.
         let socket = self.record(rank).sleep.socket.load(Ordering::Acquire);
         // 0: the rank is leaving, and sleeps no more.
         if socket != 0 && !sleep::ring(socket) && self.record(rank).sleep.socket.load(Ordering::Acquire) == socket {
-            self.record(rank).sleep.deaf.store(1, Ordering::SeqCst);
-            tracing::warn!(rank, "cannot wake a rank that waits on its descriptor; it wakes by itself from now on");
+            self.record(rank).sleep.unreachable.store(1, Ordering::SeqCst);
+            tracing::warn!(rank, "cannot wake a rank that waits on its descriptor; it wakes by its timer from now on");
         }
     }
 
@@ -548,13 +549,14 @@ impl JobMemory {
             first.is_ok() || first == Err(own)
         };
         if !sleep::can_ring() || !sleep::namespace().is_some_and(is_same) {
-            header.deaf.store(1, Ordering::SeqCst);
+            header.unreachable.store(1, Ordering::SeqCst);
         }
     }
 
-    /// Whether `rank` may have to wake by itself while it listens.
-    pub fn may_be_deaf(&self, rank: usize) -> bool {
-        [&self.header().deaf, &self.record(rank).sleep.deaf].iter().any(|deaf| deaf.load(Ordering::SeqCst) != 0)
+    /// Whether some waker cannot ring the socket of `rank`, so that it has to wake by itself while it listens.
+    pub fn may_be_unreachable(&self, rank: usize) -> bool {
+        let flags = [&self.header().unreachable, &self.record(rank).sleep.unreachable];
+        flags.iter().any(|flag| flag.load(Ordering::SeqCst) != 0)
     }
 
     /// Ranks that have ended, in any way.

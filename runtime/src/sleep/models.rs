@@ -45,8 +45,8 @@ fn shared() -> Arc<Shared> {
 /// A rank stores a message, and wakes the sleeper if it has to.
 fn send(shared: &Shared, message: usize, fences: Fences) {
     shared.messages[message].store(1, Ordering::Release);
-    if shared.word.must_wake(fences) && shared.word.wake() {
-        shared.socket.set(true);
+    if shared.word.must_wake(fences) {
+        shared.word.wake(|| shared.socket.set(true));
     }
 }
 
@@ -153,7 +153,7 @@ fn a_doze_ends_whatever_another_thread_announces() {
         assert!(shared.word.announce_doze(Fences::Full, || false));
         let dozer = thread::spawn(move || dozer.word.doze(Duration::MAX));
         // Another thread of the rank enters, sleeps by itself, and is not woken.
-        assert!(!shared.word.wake());
+        shared.word.wake(|| panic!("nobody listens"));
         assert!(shared.word.announce(Fences::Full, || false));
         shared.word.withdraw();
         dozer.join().expect("no panic");
@@ -164,8 +164,9 @@ fn a_doze_ends_whatever_another_thread_announces() {
 struct Listens<'a>(Waits<'a>);
 
 impl Listener for Listens<'_> {
-    fn drain(&mut self) {
+    fn drain(&mut self) -> bool {
         self.0.shared.socket.set(false);
+        true
     }
 
     fn has_work(&mut self) -> bool {
@@ -229,4 +230,67 @@ fn without_the_wakers_fence_somebody_who_armed_does() {
 #[should_panic(expected = "deadlock")]
 fn without_the_sleepers_fence_somebody_who_armed_does() {
     model_of_descriptors(1, Fences::Full, Fences::Missing);
+}
+
+/// A waker dies when it has taken back the announcement and has not rung. Another process sees the death, and `wakes` the rank.
+fn model_of_death(wakes: fn(&Shared)) {
+    loom::model(move || {
+        let shared = shared();
+        let other = Arc::clone(&shared);
+        let dies = thread::spawn(move || {
+            other.messages[0].store(1, Ordering::Release);
+            if other.word.must_wake(Fences::Full) {
+                other.word.wake(|| {});
+            }
+            wakes(&other);
+        });
+        receive_by_descriptor(Waits { shared: &shared, count: 1, delivered: None }, Fences::Full);
+        dies.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_death_rings_a_rank_that_its_waker_left_asleep() {
+    model_of_death(|shared| shared.word.wake_after_death(|| shared.socket.set(true)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wake_up_that_trusts_the_word_leaves_it_asleep() {
+    model_of_death(|shared| shared.word.wake(|| shared.socket.set(true)));
+}
+
+/// A rank that is armed sleeps in a wait meanwhile, as `Engine::sleep` does: it makes its descriptor readable, and takes the announcement back.
+fn model_of_a_wait_while_armed(tells: bool) {
+    loom::model(move || {
+        let shared = shared();
+        let other = Arc::clone(&shared);
+        let sender = thread::spawn(move || {
+            send(&other, 0, Fences::Full);
+            send(&other, 1, Fences::Full);
+        });
+        let mut listens = Listens(Waits { shared: &shared, count: 2, delivered: None });
+        if listen(&shared.word, Fences::Full, &mut listens) {
+            if tells {
+                shared.socket.set(true);
+            }
+            receive(Waits { shared: &shared, count: 1, delivered: None }, Fences::Full);
+            if !listens.0.ready() {
+                shared.socket.poll();
+            }
+        }
+        receive_by_descriptor(listens.0, Fences::Full);
+        sender.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_rank_that_waits_while_it_is_armed_misses_nothing() {
+    model_of_a_wait_while_armed(true);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wait_that_does_not_tell_the_descriptor_loses_a_message() {
+    model_of_a_wait_while_armed(false);
 }

@@ -1,7 +1,10 @@
 //! The socket of a rank that sleeps in poll(2): peers of the host make it readable.
 //!
-//! A datagram socket with an abstract name (unix(7)) that nobody can guess. A peer needs neither a descriptor of the rank nor a connection: one
-//! sendto(2) wakes. A queue that is full refuses further datagrams, and the socket is readable then anyway.
+//! A datagram socket with a random abstract name (unix(7)). A peer needs neither a descriptor of the rank nor a connection: one sendto(2)
+//! wakes. A full queue refuses further datagrams, and the socket is readable then anyway.
+//!
+//! The name is no secret: /proc/net/unix shows it to every user of the network namespace, and each of them may ring. A ring carries no data. It
+//! wakes the rank, which finds nothing to do and arms again.
 
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,6 +15,10 @@ use std::sync::OnceLock;
 
 /// What all wakers of this process send with. Made before the first rank of the process arrives, so that a ring needs no new descriptor.
 static SENDER: OnceLock<Option<UnixDatagram>> = OnceLock::new();
+
+/// Datagrams that one drain takes at most. Chosen: more than a queue holds (net.unix.max_dgram_qlen, 10 to 512), so that only a sender
+/// that never stops is not drained.
+const DRAIN: usize = 1024;
 
 /// The socket that a rank sleeps on.
 #[derive(Debug)]
@@ -43,9 +50,9 @@ impl WakeSocket {
         self.name
     }
 
-    /// Takes what was rung so far.
-    pub fn drain(&self) {
-        while self.socket.recv(&mut [0]).is_ok() {}
+    /// Takes what was rung so far. `false`: rings came all the time, and the socket may still be readable.
+    pub fn drain(&self) -> bool {
+        (0..DRAIN).any(|_| self.socket.recv(&mut [0]).is_err())
     }
 
     /// Readable when the socket was rung.
@@ -58,10 +65,16 @@ impl WakeSocket {
 pub fn ring(name: u64) -> bool {
     let Some(sender) = sender() else { return false };
     let Ok(address) = address(name) else { return false };
+    let would_block = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
     match sender.send_to_addr(&[1], &address) {
         Ok(_) => true,
-        // The queue is full, so there is something to read.
-        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        // Either the queue of the target is full, and there is something to read, or datagrams that others have not read yet use up the
+        // buffer of the sender. A new socket has an empty buffer.
+        Err(error) if would_block(&error) => {
+            let Ok(fresh) = new_sender() else { return false };
+            fresh.send_to_addr(&[1], &address).map_or_else(|error| would_block(&error), |_| true)
+        }
+        Err(_) => false,
     }
 }
 
@@ -76,8 +89,13 @@ pub fn namespace() -> Option<u64> {
 }
 
 fn sender() -> Option<&'static UnixDatagram> {
-    let open = || UnixDatagram::unbound().and_then(|socket| socket.set_nonblocking(true).map(|()| socket)).ok();
-    SENDER.get_or_init(open).as_ref()
+    SENDER.get_or_init(|| new_sender().ok()).as_ref()
+}
+
+fn new_sender() -> std::io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 fn address(name: u64) -> std::io::Result<SocketAddr> {
@@ -101,10 +119,20 @@ mod tests {
             assert!(ring(socket.name()));
         }
         assert!(is_readable() && is_readable());
-        socket.drain();
+        assert!(socket.drain());
         assert!(!is_readable());
         let name = socket.name();
         drop(socket);
         assert!(!ring(name));
+    }
+
+    #[test]
+    fn rings_that_nobody_has_read_do_not_keep_a_ring_from_others() {
+        // More than the buffer of one sending socket holds.
+        let sockets: Vec<WakeSocket> = (0..600).map(|_| WakeSocket::new().expect("a socket")).collect();
+        for (number, socket) in sockets.iter().enumerate() {
+            assert!(ring(socket.name()));
+            assert!(until_readable(&[socket.descriptor()], Duration::ZERO), "ring {number} did not arrive");
+        }
     }
 }

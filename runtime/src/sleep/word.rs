@@ -93,6 +93,11 @@ impl SleepWord {
         self.state.load(Ordering::SeqCst) != AWAKE
     }
 
+    /// Whether the announcement of a rank that listens stands: no waker has taken it back.
+    pub fn listens(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == LISTENING
+    }
+
     /// Whether the rank has to be woken. Called after the store that the rank waits for.
     #[inline(always)]
     pub fn must_wake(&self, fences: Fences) -> bool {
@@ -100,22 +105,27 @@ impl SleepWord {
         self.state.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Wakes the rank if it sleeps. Of several wakers one enters the kernel. `true`: the rank listens, so this waker has to ring the rank's
-    /// socket now.
+    /// Wakes the rank if it sleeps. Of several wakers one enters the kernel. Calls `ring` if the rank listens: it has to make the rank's
+    /// descriptor readable.
     #[cold]
-    #[must_use = "a rank that listens has to be rung"]
-    pub fn wake(&self) -> bool {
+    pub fn wake(&self, ring: impl FnOnce()) {
         match self.state.swap(AWAKE, Ordering::SeqCst) {
-            AWAKE => false,
-            LISTENING => true,
+            AWAKE => {}
+            LISTENING => ring(),
             _ => {
                 #[cfg(not(loom))]
                 super::futex::wake_all(&self.state);
                 #[cfg(loom)]
                 self.queue.notify();
-                false
             }
         }
+    }
+
+    /// As [`SleepWord::wake`], and calls `ring` in any case: another waker may have taken the announcement back and died before it rang.
+    #[cold]
+    pub fn wake_after_death(&self, ring: impl FnOnce()) {
+        self.wake(|| {});
+        ring();
     }
 
     /// The word of a rank that is awake.

@@ -159,6 +159,10 @@ impl Future for Completion {
         if let Some(outcome) = self.outcome() {
             return Poll::Ready(outcome);
         }
+        if !engine::Engine::has_drivers() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // An operation may also end by a context, in another thread.
         self.group.wake_at_end(context.waker());
         let sleeps = engine::Engine::sleep_on_thread(context);

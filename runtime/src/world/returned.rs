@@ -40,8 +40,15 @@ impl<B> Future for Returned<B> {
         if let Some(buffer) = self.take() {
             return Poll::Ready(Ok(buffer));
         }
+        if !Engine::has_drivers() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // It may also come back by a context, in another thread.
-        self.slot.lock().waiting.replace(context.waker().clone());
+        let waker = context.waker().clone();
+        let former = self.slot.lock().waiting.replace(waker);
+        // The program's code runs outside the lock.
+        drop(former);
         let sleeps = Engine::sleep_on_thread(context);
         match self.take() {
             Some(buffer) => Poll::Ready(Ok(buffer)),

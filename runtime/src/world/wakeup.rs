@@ -1,5 +1,6 @@
 //! Waiting outside this library: a descriptor for poll(2), epoll(7) and loops of events, and drivers that wake tasks of async Rust.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -16,7 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use super::{OneThread, World};
 use crate::engine::{Engine, Wakeup};
 use crate::error::{Error, Result};
-use crate::transport::Events;
+use crate::memory::owner::Owner;
 
 /// Polls of a word, with a pause after each, before a wait for it sleeps. Chosen: a store of another core is seen within a few.
 const SPINS: u32 = 1000;
@@ -39,10 +40,9 @@ pub enum Arm {
 pub enum WakeOn {
     /// All.
     All,
-    /// What other ranks send: messages, and what they ring. The ends of this rank's own operations need not wake it.
+    /// What other ranks send: messages, and what they ring. The ends of this rank's own operations over a network need not wake it, unless they
+    /// come as messages, as answers and receipts do.
     Arrivals,
-    /// The ends of this rank's own operations over a network. On mapped memory these end within their calls, and arrivals wake.
-    Completions,
 }
 
 /// A rank's event descriptor: it becomes readable when something comes for the rank, so that a program can wait in poll(2), epoll(7) or its
@@ -62,16 +62,27 @@ pub enum WakeOn {
 /// # What is announced
 /// After [`WakeUp::arm`] has returned [`Arm::Armed`], each of these makes the descriptor readable, and it stays so until it is armed again:
 /// a message, a bell, a signal, the flags of a collective, an answer, the end of an operation over a network, the end of another rank, and
-/// [`Signaller::signal`]. It may become readable without a cause, and it does when the rank has waited in a call meanwhile. On a network
-/// that announces nothing a timer makes it readable each millisecond.
+/// [`Signaller::signal`]. It may become readable without a cause, and it does when the rank has waited in a call meanwhile. A timer makes an
+/// armed descriptor readable after 50 ms at most, since a ring may fail; after 1 ms on a network that announces nothing.
+/// [`WakeUp::poll`] and [`WakeUp::wait`] sleep on where only that timer has expired.
+///
+/// Completions of a [`ThreadContext`](super::ThreadContext) are not announced, and contexts have no descriptor of their own.
 ///
 /// What came before the arming, and is delivered by progress, makes [`WakeUp::arm`] return [`Arm::Busy`]. What is only a store in this rank's
 /// memory (a [bell](super::Bell), a [signal](super::Symmetric::signals)) it cannot know of: check that after arming and before the
 /// sleep, or let [`WakeUp::arm_unless`] do it.
 ///
 /// # Cost
-/// Ranks that ring or send pay one system call for an armed rank, and nothing else for any other. An arming takes three system calls or four.
-/// The descriptor and its sources are four descriptors. All wake-ups of a world share them; they are closed with the last.
+/// Ranks that ring or send pay a system call for an armed rank, and none for a rank that is awake. An arming takes some system calls: it reads the
+/// sources, and runs the sleeper's fence. The descriptor and its sources are four descriptors. All wake-ups of a world share them, and one
+/// arming arms all. They are closed with the last wake-up; a [`Signaller`] keeps one of them.
+///
+/// # Security
+/// Each user of the machine can ring the socket behind the descriptor, in the same network namespace. That wakes the rank for nothing, and
+/// costs it time.
+///
+/// # Fork
+/// In a forked child all calls fail with [`Error::Forked`], and drops do nothing.
 ///
 /// # On a simulated network
 /// Time passes only in waits of this library. Use [`WakeUp::poll`] in place of poll(2): a rank that sleeps in the kernel keeps all
@@ -79,6 +90,7 @@ pub enum WakeOn {
 pub struct WakeUp {
     engine: OneThread<Rc<Engine>, World>,
     wakeup: OneThread<Rc<Wakeup>, World>,
+    events: Cell<WakeOn>,
 }
 
 impl World {
@@ -117,16 +129,17 @@ impl World {
 impl WakeUp {
     fn of(engine: &Rc<Engine>) -> Result<WakeUp> {
         let wakeup = engine.wakeup()?;
-        Ok(WakeUp { engine: OneThread::new(Rc::clone(engine)), wakeup: OneThread::new(wakeup) })
+        wakeup.count_handle(true);
+        let events = Cell::new(WakeOn::All);
+        Ok(WakeUp { engine: OneThread::new(Rc::clone(engine)), wakeup: OneThread::new(wakeup), events })
     }
 
-    /// Chooses the events that make the descriptor readable, from the next arming on; all, if this is not called. Others may do so too.
+    /// Chooses the events that make the descriptor readable, from the next arming on; all, if this is not called. The descriptor announces
+    /// what any wake-up of the world asks for, and everything while there is a [`Reactor`]. Others may make it readable too.
     pub fn wake_on(&self, events: WakeOn) {
-        self.wakeup.set_events(match events {
-            WakeOn::All => Events::SEND_COMPLETION.and(Events::RECEIVE),
-            WakeOn::Arrivals => Events::RECEIVE,
-            WakeOn::Completions => Events::SEND_COMPLETION,
-        });
+        if self.events.replace(events) != events {
+            self.wakeup.count_arrivals_only(events == WakeOn::Arrivals);
+        }
     }
 
     /// Delivers messages and goes on with what is under way, as [`World::poll`]. Returns how much was done: 0 when nothing is left.
@@ -158,11 +171,11 @@ impl WakeUp {
         })
     }
 
-    /// Sleeps until the descriptor is readable, for at most `limit`; whether it is. A signal of the system does not end the sleep. Makes no
-    /// progress. On a simulated network time is virtual.
+    /// Sleeps until the descriptor is readable, for at most `limit`; whether it is. A signal of the system does not end the sleep, nor does
+    /// the timer of 50 ms. Makes no progress. On a simulated network time is virtual.
     ///
     /// # Errors
-    /// Those of poll(2), as [`Error::Os`]; on a simulated network [`Error::Standstill`].
+    /// Those of poll(2), as [`Error::Os`]; [`Error::Forked`]; on a simulated network [`Error::Standstill`].
     pub fn poll(&self, limit: Option<Duration>) -> Result<bool> {
         self.engine.poll_descriptor(&self.wakeup, limit)
     }
@@ -184,7 +197,7 @@ impl WakeUp {
     }
 
     /// Returns soon after `word` has been changed, by a put of another rank or by any thread, or when something comes. It may return
-    /// earlier: call it in a loop. Polls the word for a few microseconds and then once a millisecond. Makes no progress.
+    /// earlier: call it in a loop. Polls the word for a few microseconds, then sleeps for at most a millisecond. Makes no progress.
     ///
     /// # Errors
     /// As [`WakeUp::arm`] and [`WakeUp::poll`].
@@ -203,7 +216,12 @@ impl WakeUp {
 
     /// What any thread of this process makes the descriptor readable with.
     pub fn signaller(&self) -> Signaller {
-        Signaller { signals: Arc::clone(self.wakeup.signals()) }
+        Signaller { signals: Arc::clone(self.wakeup.signals()), owner: self.wakeup.owner(), rank: self.engine.rank }
+    }
+
+    /// Whether this process is the rank, and not a child forked from it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.engine.is_own()
     }
 
     /// As [`Signaller::signal`].
@@ -211,7 +229,7 @@ impl WakeUp {
     /// # Errors
     /// As [`Signaller::signal`].
     pub fn signal(&self) -> Result<()> {
-        signal(self.wakeup.signals())
+        self.signaller().signal()
     }
 
     /// Takes over the tasks that await something of this rank: from now on they sleep until something comes. See [`Reactor`].
@@ -219,11 +237,18 @@ impl WakeUp {
     /// # Errors
     /// [`Error::InvalidArgument`] on a simulated network.
     pub fn reactor(self) -> Result<Reactor> {
-        self.engine.begin_driver(&self.wakeup)?;
+        self.engine.begin_driver()?;
         let reactor = Reactor { wake_up: self };
         // Readable: its first turn is due.
         reactor.wake_up.signal()?;
         Ok(reactor)
+    }
+}
+
+impl Drop for WakeUp {
+    fn drop(&mut self) {
+        self.wake_on(WakeOn::All);
+        self.wakeup.count_handle(false);
     }
 }
 
@@ -249,6 +274,8 @@ impl std::fmt::Debug for WakeUp {
 #[derive(Debug, Clone)]
 pub struct Signaller {
     signals: Arc<OwnedFd>,
+    owner: Owner,
+    rank: usize,
 }
 
 impl Signaller {
@@ -256,17 +283,18 @@ impl Signaller {
     /// count as one. Does nothing when the last wake-up of the world is gone. Never blocks.
     ///
     /// # Errors
-    /// [`Error::Os`].
+    /// [`Error::Os`]; [`Error::Forked`].
     pub fn signal(&self) -> Result<()> {
-        signal(&self.signals)
-    }
-}
-
-fn signal(signals: &OwnedFd) -> Result<()> {
-    match rustix::io::write(signals, &1u64.to_ne_bytes()) {
-        // Full: it is readable.
-        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-        Err(errno) => Err(Error::os("signalling", "write", errno)),
+        const DOING: &str = "signalling";
+        if !self.owner.is_current() {
+            let (parent, child) = (self.owner.pid(), std::process::id());
+            return Err(Error::Forked { operation: DOING, rank: self.rank, parent, child });
+        }
+        match rustix::io::write(&self.signals, &1u64.to_ne_bytes()) {
+            // Full: it is readable.
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(Error::os(DOING, "write", errno)),
+        }
     }
 }
 
@@ -289,7 +317,8 @@ impl Reactor {
     /// Makes progress until nothing is left, arms the descriptor, and wakes the tasks that wait. Never blocks.
     ///
     /// # Errors
-    /// As [`World::poll`] and [`WakeUp::arm`]. The tasks are woken, and meet the error themselves.
+    /// As [`World::poll`] and [`WakeUp::arm`]. The tasks are woken, and meet the error themselves. [`Error::PeerLost`] comes from each turn that
+    /// finds nothing else; the descriptor is armed all the same, so that a program that goes on sleeps until something comes.
     pub fn turn(&self) -> Result<()> {
         self.wake_up.engine.drive_tasks(&self.wake_up.wakeup)
     }
@@ -304,7 +333,7 @@ impl Reactor {
     /// # Errors
     /// [`Error::Os`] without a thread or a descriptor to be had.
     pub fn into_driver(self) -> Result<Driver> {
-        Ok(Driver { watch: Watch::start(self.as_fd())?, reactor: self })
+        Ok(Driver { watch: Watch::start(self.as_fd(), self.wake_up.wakeup.owner())?, reactor: self })
     }
 }
 
@@ -339,6 +368,9 @@ impl Future for Driver {
     type Output = Result<Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Infallible>> {
+        if let Err(error) = self.reactor.wake_up.engine.check_own("driving tasks") {
+            return Poll::Ready(Err(error));
+        }
         // Not each time that its task is polled: a turn wakes tasks, of which its own may be one.
         let turned = match self.reactor.wake_up.wakeup.poll(Some(Duration::ZERO)) {
             Ok(true) => self.reactor.turn(),
@@ -358,6 +390,7 @@ impl Future for Driver {
 struct Watch {
     shared: Arc<WatchShared>,
     thread: Option<JoinHandle<()>>,
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -369,7 +402,7 @@ struct WatchShared {
 }
 
 impl Watch {
-    fn start(descriptor: BorrowedFd<'_>) -> Result<Watch> {
+    fn start(descriptor: BorrowedFd<'_>, owner: Owner) -> Result<Watch> {
         const DOING: &str = "driving tasks";
         let stop = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::os(DOING, "eventfd", errno))?;
@@ -383,12 +416,15 @@ impl Watch {
             call: "clone",
             source,
         })?;
-        Ok(Watch { shared, thread: Some(thread) })
+        Ok(Watch { shared, thread: Some(thread), owner })
     }
 
     fn wake_when_readable(&self, waker: &Waker) {
-        self.shared.lock().0 = Some(waker.clone());
+        let waker = waker.clone();
+        let former = self.shared.lock().0.replace(waker);
         self.shared.changed.notify_one();
+        // The program's code runs outside the lock.
+        drop(former);
     }
 }
 
@@ -424,6 +460,11 @@ impl WatchShared {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if !self.owner.is_current() {
+            // A forked child has no such thread, and the descriptor that stops it is the parent's.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.lock().1 = true;
         self.shared.changed.notify_one();
         let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());

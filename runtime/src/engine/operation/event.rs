@@ -76,7 +76,10 @@ impl Group {
 
     /// Wakes this task when all have ended. The caller looks once more after this.
     pub(crate) fn wake_at_end(&self, waker: &Waker) {
-        self.waiting.lock().replace(waker.clone());
+        let waker = waker.clone();
+        let former = self.waiting.lock().replace(waker);
+        // The program's code runs outside the lock.
+        drop(former);
     }
 }
 

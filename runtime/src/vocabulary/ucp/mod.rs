@@ -16,8 +16,10 @@
 //! - Events are messages, answers, ends of operations and of ranks, and everything that is rung. A ring is a store: a worker that is not armed
 //!   does not know of it. So a program that waits for a bell or a signal checks it after arming, before it sleeps, which
 //!   [`WakeUp::arm_unless`] does. UCP has no such events.
-//! - Workers of one world share its descriptor and its events.
-//! - The mask chooses between what arrives and what completes; see [`Params::events`].
+//! - Workers of one world share its descriptor, its events and its signals: each wakes all, and one arming, which takes the signals, arms all.
+//!   So W16, W21 and W22 hold for workers of different worlds, and for the one worker of a world. Contexts have no worker.
+//! - The mask can leave out what completes, not what arrives: completions may come as messages. See [`Params::events`].
+//! - A timer makes an armed descriptor readable after 50 ms at most; see [`WakeUp`].
 //! - Errors of peers, which UCP tells to an endpoint, come from [`Worker::progress`].
 
 pub mod codes;
@@ -52,7 +54,8 @@ pub const WAKEUP_RX: u32 = 1 << 11;
 pub struct Params<'a> {
     /// Features, of which [`FEATURE_WAKEUP`] matters.
     pub features: u64,
-    /// Mask of events. With [`WAKEUP_RX`] or [`WAKEUP_TAG_RECV`] what arrives wakes, with one of the others what completes. 0: all.
+    /// Mask of events. With [`WAKEUP_RX`] and [`WAKEUP_TAG_RECV`] alone, what completes over a network need not wake; any other mask stands for
+    /// all events. The descriptor announces what any worker of the world asks for.
     pub events: u32,
     /// An epoll descriptor of the program, and the data that it finds there with an event of this worker.
     pub event_fd: Option<(BorrowedFd<'a>, u64)>,
@@ -71,8 +74,9 @@ pub struct Worker {
     progress: Progress,
     /// `None` without the feature.
     wake_up: Option<WakeUp>,
-    /// The program's epoll descriptor, which has that of the worker.
-    outer: Option<OwnedFd>,
+    /// The program's epoll descriptor, and the copy of the worker's descriptor that it has. Each worker adds a copy: an epoll takes a
+    /// descriptor once.
+    outer: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl Worker {
@@ -91,10 +95,11 @@ impl Worker {
         if let Some(wake_up) = &worker.wake_up {
             wake_up.wake_on(kinds(params.events));
             if let Some((outer, data)) = params.event_fd {
-                let own = outer.try_clone_to_owned().map_err(|_| Status(codes::IO_ERROR))?;
-                epoll::add(&own, wake_up, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+                let copy = |of: BorrowedFd<'_>| of.try_clone_to_owned().map_err(|_| Status(codes::IO_ERROR));
+                let (outer, inner) = (copy(outer)?, copy(wake_up.as_fd())?);
+                epoll::add(&outer, &inner, epoll::EventData::new_u64(data), epoll::EventFlags::IN)
                     .map_err(|_| Status(codes::INVALID_PARAM))?;
-                worker.outer = Some(own);
+                worker.outer = Some((outer, inner));
             }
         }
         Ok(worker)
@@ -168,9 +173,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let (Some(outer), Some(wake_up)) = (&self.outer, &self.wake_up) {
-            // The program may have closed what it gave, and has nothing to take out then.
-            let _ = epoll::delete(outer, wake_up);
+        // In a forked child the epoll is the parent's, which still has the worker.
+        if let (Some((outer, inner)), Some(wake_up)) = (&self.outer, &self.wake_up)
+            && wake_up.is_own()
+        {
+            let _ = epoll::delete(outer, inner);
         }
     }
 }
@@ -197,7 +204,6 @@ fn kinds(mask: u32) -> WakeOn {
     let completes = mask & (WAKEUP_RMA | WAKEUP_AMO | WAKEUP_TAG_SEND | WAKEUP_TX) != 0;
     match (arrives, completes) {
         (true, false) => WakeOn::Arrivals,
-        (false, true) => WakeOn::Completions,
         _ => WakeOn::All,
     }
 }
