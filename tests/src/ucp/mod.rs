@@ -202,7 +202,8 @@ impl<'a> Here<'a> {
         while quiet < 3 {
             self.drain();
             self.arm();
-            quiet = if self.readable(Duration::from_millis(3)) { 0 } else { quiet + 1 };
+            let wake_up = self.task.wake_up().expect("there is one");
+            quiet = if wake_up.poll(Some(Duration::from_millis(3))).expect("polls") { 0 } else { quiet + 1 };
         }
     }
 
@@ -214,10 +215,17 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// Lets rank 1 go on, and sleeps by the descriptor until a message more has come; returns before it is delivered, where arrivals are
-    /// the only events.
+    /// Sleeps by the descriptor, which is armed, until something has come; returns before it is delivered. The timer of the descriptor ends no
+    /// such sleep.
     fn await_event(&self) {
-        assert!(self.readable(LONG), "armed, and nothing is announced");
+        let wake_up = self.task.wake_up().expect("there is one");
+        assert!(wake_up.poll(Some(LONG)).expect("polls"), "armed, and nothing is announced");
+        assert!(self.task.virtual_time || is_readable(wake_up.as_fd(), NOW));
+    }
+
+    /// Whether something has come. The descriptor may be readable without: its timer may have expired.
+    fn is_quiet(&self) -> bool {
+        !self.task.wake_up().expect("there is one").poll(Some(NOW)).expect("polls")
     }
 
     /// Delivers messages until so many have come.

@@ -9,8 +9,19 @@ pub fn w10(task: &Task<'_>) {
     let here = Here::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
-        here.go_on();
-        here.worker.wait().expect("waits");
+        // Rank 1 is told in the wait, so that the wait sleeps before the message comes, most often.
+        let (ring, context) = (here.go.for_threads(), task.context().expect("a context"));
+        std::thread::scope(|scope| {
+            if task.virtual_time || !task.mapped {
+                here.go_on();
+            } else {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    context.ring(&ring, 1).expect("rings");
+                });
+            }
+            here.worker.wait().expect("waits");
+        });
         assert_eq!(here.came(), 0, "a wait delivers nothing");
         here.await_messages(1);
     }
