@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -341,4 +341,78 @@ fn the_end_of_a_rank_wakes_tasks() {
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run(program)));
     assert_eq!(panicked.expect_err("goes on").downcast_ref::<&str>(), Some(&"on purpose"));
     assert_eq!(heard.load(Ordering::SeqCst), 1);
+}
+
+/// Counts how often it is woken, and may panic then.
+struct Counts(AtomicUsize, bool);
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.1, "a waker that panics, on purpose");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_leaves_no_task_asleep() {
+    on_threads("a waker panics", 1, |world| {
+        let bell = world.bell()?;
+        let reactor = world.wake_up()?.reactor()?;
+        reactor.turn()?;
+        let wakers: Vec<_> = (0..8).map(|at| Arc::new(Counts(AtomicUsize::new(0), at % 4 == 1))).collect();
+        let mut futures: Vec<_> = wakers.iter().map(|_| Box::pin(bell.rung(1))).collect();
+        for (future, waker) in futures.iter_mut().zip(&wakers) {
+            let waker = Waker::from(Arc::clone(waker));
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        bell.ring(0)?;
+        // Each turn meets one of the two at most, and the third none.
+        let panics = (0..3).filter(|_| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reactor.turn())).is_err());
+        assert!((1..=2).contains(&panics.count()));
+        let woken: Vec<_> = wakers.iter().map(|waker| waker.0.load(Ordering::SeqCst)).collect();
+        assert!(woken.iter().all(|times| *times > 0), "{woken:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn wakers_of_dropped_futures_do_not_pile_up() {
+    on_threads("pile up", 1, |world| {
+        let bell = world.bell()?;
+        let reactor = world.wake_up()?.reactor()?;
+        reactor.turn()?;
+        let mut wakers: Vec<Weak<Counts>> = Vec::new();
+        for _ in 0..10_000 {
+            let waker = Arc::new(Counts(AtomicUsize::new(0), false));
+            wakers.push(Arc::downgrade(&waker));
+            let waker = Waker::from(waker);
+            assert!(Box::pin(bell.rung(1)).as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let kept = wakers.iter().filter(|waker| waker.strong_count() > 0).count();
+        assert!(kept < 8_000, "{kept} wakers are kept");
+        drop(reactor);
+        assert!(wakers.iter().all(|waker| waker.strong_count() == 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_turn_that_tells_of_a_loss_arms_all_the_same() {
+    let _guard = watchdog::guard("arms all the same", LIMIT);
+    let program = |world: &World| {
+        world.barrier().expect("all are there");
+        if world.rank() == 1 {
+            panic!("on purpose");
+        }
+        let reactor = world.wake_up().expect("there is one").reactor().expect("no other");
+        let wake_up = world.wake_up().expect("there is one");
+        while !matches!(reactor.turn(), Err(Error::PeerLost { rank: 1, .. })) {}
+        // A ring may come after its cause. Without an arming it stays readable, and this does not end.
+        while wake_up.poll(Some(Duration::ZERO)).expect("polls") {
+            reactor.turn().expect_err("the rank is lost");
+        }
+    };
+    let panicked =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Threads::new(2).deadline(LIMIT).run(program)));
+    assert_eq!(panicked.expect_err("goes on").downcast_ref::<&str>(), Some(&"on purpose"));
 }

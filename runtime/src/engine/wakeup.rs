@@ -75,6 +75,8 @@ pub(crate) struct Wakeup {
     notices: Cell<u64>,
     /// When dead peers were looked for.
     looked: Cell<Option<Instant>>,
+    /// Times that the timer found a message of which no ring had told.
+    found: Cell<u64>,
     /// Tasks that wait for something of this rank, by what their wakers are.
     tasks: RefCell<HashMap<(usize, usize), Waker>>,
     /// With so many all are woken: those of dropped futures do not come back.
@@ -115,6 +117,7 @@ impl Wakeup {
             arrivals_only: Cell::new(0),
             notices: Cell::new(0),
             looked: Cell::new(None),
+            found: Cell::new(0),
             tasks: RefCell::default(),
             tasks_max: Cell::new(TASKS),
         })
@@ -128,6 +131,11 @@ impl Wakeup {
     /// What any thread writes to make the descriptor readable.
     pub(crate) fn signals(&self) -> &Arc<OwnedFd> {
         &self.signals
+    }
+
+    /// Times that the timer found a message of which no ring had told.
+    pub(crate) fn found_by_timer(&self) -> u64 {
+        self.found.get()
     }
 
     /// The process that has it, and not a child forked from that.
@@ -422,8 +430,11 @@ impl Engine {
             self.look_for_dead(wakeup);
             // It stays armed, and nothing that was announced is taken back: only the timer goes on.
             wakeup.set_alarm(LOOK);
-            if wakeup.ends.get() != wakeup.job.ends() || self.interface.any_waiting() {
+            let has_message = self.interface.any_waiting();
+            wakeup.found.set(wakeup.found.get() + u64::from(has_message));
+            if has_message || wakeup.ends.get() != wakeup.job.ends() {
                 wakeup.make_readable();
+                return Ok(true);
             }
         }
     }

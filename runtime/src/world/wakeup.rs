@@ -214,6 +214,12 @@ impl WakeUp {
         self.engine.nap_until_event(&self.wakeup, STORED)
     }
 
+    /// Times that the timer has found a message of which no ring had told, in [`WakeUp::poll`] and [`WakeUp::wait`]: for tests.
+    #[doc(hidden)]
+    pub fn found_by_timer(&self) -> u64 {
+        self.wakeup.found_by_timer()
+    }
+
     /// What any thread of this process makes the descriptor readable with.
     pub fn signaller(&self) -> Signaller {
         Signaller { signals: Arc::clone(self.wakeup.signals()), owner: self.wakeup.owner(), rank: self.engine.rank }

@@ -223,6 +223,19 @@ impl<'a> Here<'a> {
         assert!(self.task.virtual_time || is_readable(wake_up.as_fd(), NOW));
     }
 
+    /// Sleeps by poll(2), where that may be, until the descriptor is readable.
+    fn sleep(&self, round: u64) {
+        assert!(self.readable(LONG), "round {round}: armed, and the message was not announced");
+        // If only the timer has expired, this counts what was not rung for.
+        let _ = self.is_quiet();
+    }
+
+    /// The timer did not find what a ring should have told of. A waker that is stopped between its message and its ring looks so, and is rare.
+    fn check_rings(&self) {
+        let found = self.task.wake_up().expect("there is one").found_by_timer();
+        assert!(found <= 2, "the timer found {found} messages");
+    }
+
     /// Whether something has come. The descriptor may be readable without: its timer may have expired.
     fn is_quiet(&self) -> bool {
         !self.task.wake_up().expect("there is one").poll(Some(NOW)).expect("polls")

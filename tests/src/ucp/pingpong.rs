@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_runtime::vocabulary::ucp::Status;
 use bellwether_runtime::vocabulary::ucp::codes::BUSY;
 
-use super::{Here, LONG, Task, send};
+use super::{Here, Task, send};
 
 /// A little of everything: which of the steps a message meets is by chance.
 struct Delay(u64);
@@ -45,7 +45,7 @@ pub fn ping_pong(task: &Task<'_>, rounds: u64) {
                 }
                 delay.pass();
                 match here.worker.arm() {
-                    Ok(()) => assert!(here.readable(LONG), "round {round}: armed, and the message was not announced"),
+                    Ok(()) => here.sleep(round),
                     Err(status) => assert_eq!(status, Status(BUSY)),
                 }
             }
@@ -54,6 +54,7 @@ pub fn ping_pong(task: &Task<'_>, rounds: u64) {
             }
         }
     }
+    here.check_rings();
     here.end();
 }
 
@@ -72,7 +73,7 @@ pub fn w24(task: &Task<'_>) {
                     continue;
                 }
                 match here.worker.arm() {
-                    Ok(()) => assert!(here.readable(LONG), "round {round}"),
+                    Ok(()) => here.sleep(round),
                     Err(Status(BUSY)) => {}
                     Err(status) => panic!("{status}"),
                 }
@@ -80,6 +81,7 @@ pub fn w24(task: &Task<'_>) {
         }
     }
     here.answer(rounds as usize);
+    here.check_rings();
     // Whatever is left wakes nobody for ever.
     here.worker.signal().expect("signals");
     assert!(here.readable(Duration::ZERO));
