@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -367,7 +367,8 @@ fn a_waker_that_panics_leaves_no_task_asleep() {
         }
         bell.ring(0)?;
         // Each turn meets one of the two at most, and the third none.
-        let panics = (0..3).filter(|_| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reactor.turn())).is_err());
+        let panics =
+            (0..3).filter(|_| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| reactor.turn())).is_err());
         assert!((1..=2).contains(&panics.count()));
         let woken: Vec<_> = wakers.iter().map(|waker| waker.0.load(Ordering::SeqCst)).collect();
         assert!(woken.iter().all(|times| *times > 0), "{woken:?}");

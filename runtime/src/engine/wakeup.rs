@@ -442,7 +442,10 @@ impl Engine {
     /// The descriptor is readable since its timer has expired, and for nothing else: it is armed, and nobody has taken back the announcement.
     fn is_look(&self, wakeup: &Wakeup) -> bool {
         let is_silent = self.networks.is_empty() && !self.may_come_unseen() && !self.job.may_be_unreachable(self.rank);
-        is_silent && self.is_still_armed(wakeup) && wakeup.due.get().is_some_and(|(_, set)| set == LOOK) && !wakeup.is_rung()
+        is_silent
+            && self.is_still_armed(wakeup)
+            && wakeup.due.get().is_some_and(|(_, set)| set == LOOK)
+            && !wakeup.is_rung()
     }
 
     fn poll_virtual(&self, wakeup: &Wakeup, pace: &dyn Pace, limit: Option<Duration>) -> Result<bool> {

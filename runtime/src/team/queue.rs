@@ -229,6 +229,9 @@ impl Drop for Shared {
 /// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
 /// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
 /// collective goes on, also when the team is dropped as well; the team has its slot until it is done, or this rank leaves.
+///
+/// Where a [`Driver`](crate::Driver) or a [`Reactor`](crate::Reactor) wakes its task, the future may also fail with the errors of
+/// [`WakeUp::arm`](crate::WakeUp::arm); the collective goes on.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Pending<R> {
     shared: Rc<Shared>,

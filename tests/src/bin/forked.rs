@@ -10,8 +10,8 @@ use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use bellwether::{
-    Arm, DistHashMap, DistQueue, Driver, Error, Landing, LandingId, Reactor, Result, Signaller, Sum, Team, WakeUp, World,
-    ucp,
+    Arm, DistHashMap, DistQueue, Driver, Error, Landing, LandingId, Reactor, Result, Signaller, Sum, Team, WakeUp,
+    World, ucp,
 };
 use rustix::event::{Timespec, epoll};
 
@@ -63,7 +63,11 @@ fn main() -> Result<()> {
     let mut events = Vec::with_capacity(8);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     epoll::wait(&outer, rustix::buffer::spare_capacity(&mut events), Some(&now)).expect("waits");
-    assert_eq!(events.iter().map(|event| event.data.u64()).collect::<Vec<_>>(), [7], "the worker is still in the epoll");
+    assert_eq!(
+        events.iter().map(|event| event.data.u64()).collect::<Vec<_>>(),
+        [7],
+        "the worker is still in the epoll"
+    );
     assert!(waits.wake_up.arm()? == Arm::Busy, "the child took the parent's signal");
     drop(waits);
     assert_eq!(call.wait()?, 21);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellwether_runtime::vocabulary::ucp::codes::{BUSY, INVALID_PARAM};
 use bellwether_runtime::vocabulary::ucp::{Params, Status, Worker};
 
-use super::{Here, NOW, Task};
+use super::{NOW, Run, Task};
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("there is /proc").count()
@@ -14,7 +14,7 @@ fn open_files() -> usize {
 
 pub fn w01(task: &Task<'_>) {
     let before = open_files();
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 {
         let descriptor = here.worker.efd().expect("has one").as_raw_fd();
         assert_eq!(here.worker.efd().expect("has one").as_raw_fd(), descriptor);
@@ -47,7 +47,7 @@ pub fn w02(task: &Task<'_>) {
 }
 
 pub fn w04(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         for count in 1..=20 {
             here.go_on_quietly();
@@ -71,7 +71,7 @@ pub fn w04(task: &Task<'_>) {
 }
 
 pub fn w05(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         here.go_on_quietly();
@@ -92,7 +92,7 @@ pub fn w05(task: &Task<'_>) {
 }
 
 pub fn w07(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         here.go_on();
@@ -111,7 +111,7 @@ pub fn w07(task: &Task<'_>) {
 
 pub fn w08(task: &Task<'_>) {
     const MESSAGES: u64 = 30;
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         for _ in 0..MESSAGES {
             here.go_on();
@@ -127,7 +127,7 @@ pub fn w08(task: &Task<'_>) {
 }
 
 pub fn w09(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         assert_eq!(here.worker.progress().expect("makes progress"), 0);

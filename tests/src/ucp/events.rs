@@ -8,10 +8,10 @@ use bellwether_runtime::vocabulary::ucp::{Params, Status, WAKEUP_RX, Worker};
 use bellwether_runtime::{Completion, Context, World};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
-use super::{Here, LONG, NOW, Task, is_readable};
+use super::{LONG, NOW, Run, Task, is_readable};
 
 pub fn w19(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         let done = Completion::new();
@@ -40,7 +40,7 @@ pub fn w19(task: &Task<'_>) {
 }
 
 pub fn w20(task: &Task<'_>) {
-    let here = Here::with(task, &Params { events: WAKEUP_RX, ..Params::default() });
+    let here = Run::with(task, &Params { events: WAKEUP_RX, ..Params::default() });
     if task.rank() == 0 && task.size() > 1 {
         for count in 1..=10 {
             here.go_on();
@@ -62,7 +62,7 @@ fn events(outer: impl AsFd, limit: Duration) -> Vec<u64> {
 pub fn w21(task: &Task<'_>) {
     const DATA: u64 = 0xFEED_F00D;
     let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
-    let here = Here::with(task, &Params { event_fd: Some((outer.as_fd(), DATA)), ..Params::default() });
+    let here = Run::with(task, &Params { event_fd: Some((outer.as_fd(), DATA)), ..Params::default() });
     assert_eq!(here.worker.efd().expect_err("it is the program's"), Status(UNSUPPORTED));
     assert_eq!(UNSUPPORTED, -22);
     if task.rank() == 0 && task.size() > 1 {
@@ -91,7 +91,7 @@ pub fn w21(task: &Task<'_>) {
 }
 
 pub fn w22(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     // A process has one world of its job.
     let by_itself = || {
         let other = World::start().expect("one rank alone");

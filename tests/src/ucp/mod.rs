@@ -101,32 +101,32 @@ const NOW: Duration = Duration::ZERO;
 
 /// Messages that have come here.
 #[derive(Debug, Default)]
-struct Came(Cell<u64>);
+struct Received(Cell<u64>);
 
 /// Rank 0 has a worker; the others do what it asks for.
-struct Here<'a> {
+struct Run<'a> {
     task: &'a Task<'a>,
     worker: Worker,
-    came: Rc<Came>,
+    came: Rc<Received>,
     /// Rung at a rank that is to go on.
     go: Bell,
     gone: Cell<u64>,
 }
 
-impl<'a> Here<'a> {
+impl<'a> Run<'a> {
     /// Collective.
-    fn new(task: &'a Task<'a>) -> Here<'a> {
-        Here::with(task, &Params::default())
+    fn new(task: &'a Task<'a>) -> Run<'a> {
+        Run::with(task, &Params::default())
     }
 
     /// Collective.
-    fn with(task: &'a Task<'a>, params: &Params<'_>) -> Here<'a> {
-        task.set_state(Came::default());
+    fn with(task: &'a Task<'a>, params: &Params<'_>) -> Run<'a> {
+        task.set_state(Received::default());
         let came = task.state().expect("just set");
         let go = task.bell().expect("makes a bell");
         let worker = Worker::create(task.world, params).expect("makes a worker");
         task.barrier().expect("all are there");
-        Here { task, worker, came, go, gone: Cell::new(0) }
+        Run { task, worker, came, go, gone: Cell::new(0) }
     }
 
     fn came(&self) -> u64 {
@@ -262,7 +262,7 @@ impl<'a> Here<'a> {
 /// Sends a message that the target counts.
 fn send(world: &World, to: usize) {
     let note = |context: &bellwether_runtime::Context<'_>, _: u64| {
-        let came = context.state::<Came>().expect("set before the barrier");
+        let came = context.state::<Received>().expect("set before the barrier");
         came.0.set(came.0.get() + 1);
     };
     world.invoke_plain(to, 1u64, note).expect("sends");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellwether_runtime::vocabulary::ucp::Status;
 use bellwether_runtime::vocabulary::ucp::codes::BUSY;
 
-use super::{Here, Task, send};
+use super::{Run, Task, send};
 
 /// A little of everything: which of the steps a message meets is by chance.
 struct Delay(u64);
@@ -31,7 +31,7 @@ pub fn w06(task: &Task<'_>) {
 
 /// Rank 0 and rank 1 send each other a message in turn, and sleep by their descriptors in between.
 pub fn ping_pong(task: &Task<'_>, rounds: u64) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     let (me, mut delay) = (task.rank(), Delay(0x9E37_79B9_7F4A_7C15 ^ task.rank() as u64));
     if me < 2 && task.size() > 1 {
         for round in 1..=rounds {
@@ -61,7 +61,7 @@ pub fn ping_pong(task: &Task<'_>, rounds: u64) {
 /// The loop of UCX's reference, literally, for one message at a time.
 pub fn w24(task: &Task<'_>) {
     let rounds = if task.virtual_time { 50 } else { 100_000 * task.share / 1000 } as u64;
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         for round in 1..=rounds {
             here.go_on();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bellwether_runtime::vocabulary::ucp::Status;
 use bellwether_runtime::vocabulary::ucp::codes::BUSY;
 
-use super::{Here, LONG, NOW, Task};
+use super::{LONG, NOW, Run, Task};
 
 pub fn w14(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     here.by_itself(|| {
         let signal = here.worker.signaller().expect("has the feature");
         for by_poll in [false, true] {
@@ -50,7 +50,7 @@ pub fn w14(task: &Task<'_>) {
 pub fn w15(task: &Task<'_>) {
     const THREADS: usize = 8;
     let each = if task.virtual_time { 100 } else { 100_000 * task.share / 1000 };
-    let here = Here::new(task);
+    let here = Run::new(task);
     here.by_itself(|| {
         let (signal, running) = (here.worker.signaller().expect("has the feature"), AtomicUsize::new(THREADS));
         let mut woken = 0;
@@ -90,7 +90,7 @@ pub fn w15(task: &Task<'_>) {
 }
 
 pub fn w16(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     here.by_itself(|| {
         if task.mapped {
             here.worker.arm().expect("nothing waits");
@@ -108,7 +108,7 @@ pub fn w16(task: &Task<'_>) {
 }
 
 pub fn w17(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     here.by_itself(|| {
         for _ in 0..2 {
             here.worker.signal().expect("signals");
@@ -126,7 +126,7 @@ pub fn w17(task: &Task<'_>) {
 
 /// `test_ucp_wakeup.cc::signal` of UCX.
 pub fn w18(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     here.by_itself(|| {
         let (worker, arm_loop) = (&here.worker, || while here.worker.arm() == Err(Status(BUSY)) {});
         let quiet = |what: &str| {

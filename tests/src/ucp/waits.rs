@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{Here, Task, send};
+use super::{Run, Task, send};
 
 pub fn w10(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         // Rank 1 is told in the wait, so that the wait sleeps before the message comes, most often.
@@ -36,7 +36,7 @@ extern "C" fn handle(_: libc::c_int) {
 }
 
 pub fn w11(task: &Task<'_>) {
-    let here = Here::new(task);
+    let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
         here.go_on();
@@ -94,7 +94,7 @@ fn cpu_time() -> Duration {
 
 pub fn w12(task: &Task<'_>) {
     const IDLE: Duration = Duration::from_secs(1);
-    let here = Here::new(task);
+    let here = Run::new(task);
     let idle = || {
         let (wake_up, end) = (task.wake_up().expect("there is one"), std::time::Instant::now() + IDLE);
         let before = cpu_time();
@@ -116,7 +116,7 @@ pub fn w12(task: &Task<'_>) {
 
 pub fn w13(task: &Task<'_>) {
     let words = task.alloc::<u64>(1).expect("allocates");
-    let here = Here::new(task);
+    let here = Run::new(task);
     // SAFETY: an element of this rank's own, aligned, which lives to the end of the row and is touched atomically only.
     let word = unsafe { AtomicU64::from_ptr(words.as_ptr_range().start) };
     if task.rank() == 0 && task.size() > 1 {
