@@ -259,21 +259,3 @@ fn a_death_rings_a_rank_that_its_waker_left_asleep() {
 fn a_wake_up_that_trusts_the_word_leaves_it_asleep() {
     model_of_death(|shared| shared.word.wake(|| shared.socket.set(true)));
 }
-
-/// A rank that is armed sleeps in a wait meanwhile, as `Engine::sleep` does: it makes its descriptor readable, and takes the announcement back.
-#[test]
-fn a_rank_that_waits_while_it_is_armed_misses_nothing() {
-    loom::model(|| {
-        let shared = shared();
-        let other = Arc::clone(&shared);
-        let sender = thread::spawn(move || (0..2).for_each(|message| send(&other, message, Fences::Full)));
-        let mut listens = Listens(Waits { shared: &shared, count: 2, delivered: None });
-        if listen(&shared.word, Fences::Full, &mut listens) {
-            shared.socket.set(true);
-            receive(Waits { shared: &shared, count: 1, delivered: None }, Fences::Full);
-            shared.socket.poll();
-        }
-        receive_by_descriptor(listens.0, Fences::Full);
-        sender.join().expect("no panic");
-    });
-}
