@@ -443,6 +443,7 @@ impl Engine {
     fn is_look(&self, wakeup: &Wakeup) -> bool {
         let is_silent = self.networks.is_empty() && !self.may_come_unseen() && !self.job.may_be_unreachable(self.rank);
         is_silent
+            && self.job.sleep_word(self.rank).listens()
             && self.is_still_armed(wakeup)
             && wakeup.due.get().is_some_and(|(_, set)| set == LOOK)
             && !wakeup.is_rung()
@@ -500,7 +501,7 @@ impl Engine {
     /// Nothing has come since it was armed.
     fn is_still_armed(&self, wakeup: &Wakeup) -> bool {
         self.wakeup.armed.get()
-            && self.job.sleep_word(self.rank).listens()
+            && self.job.sleep_word(self.rank).is_announced()
             && (self.networks.is_empty() || matches!(wakeup.poll(Some(Duration::ZERO)), Ok(false)))
     }
 
