@@ -225,7 +225,7 @@ impl Wakeup {
             self.tasks_max.set((self.tasks_max.get() / 2).max(TASKS));
         }
         let mut rest = Rest { wakeup: self, tasks: tasks.into_values() };
-        while let Some(waker) = rest.tasks.next() {
+        for waker in rest.tasks.by_ref() {
             waker.wake();
         }
     }

@@ -131,7 +131,6 @@ impl Waits {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "all that a program may have")]
 fn in_child(
     world: World,
     memory: bellwether::Symmetric<u64>,
