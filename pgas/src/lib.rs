@@ -70,14 +70,15 @@ pub use self::pool::{Pool, Pooled};
 pub use self::queue::DistQueue;
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;
-pub use bellwether_runtime::vocabulary::{cheetah, gaspi, lapi};
+pub use bellwether_runtime::vocabulary::{cheetah, gaspi, lapi, ucp};
 pub use bellwether_runtime::{
-    Allgather, Allreduce, Alltoall, And, Announced, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder, Call,
-    CalledAt, Collectives, Completion, Context, Counter, Doing, Error, Event, Fetched, Gather, HandlerId, HugePages,
-    Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData, Pod,
-    Posted, Product, Progress, RawBells, Reduce, Result, Returned, Scan, Scatter, Segment, Settings, Signalled,
-    Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell, ThreadContext, ThreadOperation,
-    ThreadPosted, Threads, Transport, Word, World, Xor, Zeroable, threads,
+    Allgather, Allreduce, Alltoall, And, Announced, Arm, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder,
+    Call, CalledAt, Collectives, Completion, Context, Counter, Doing, Driver, Error, Event, Fetched, Gather, HandlerId,
+    HugePages, Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData,
+    Pod, Posted, Product, Progress, RawBells, Reactor, Reduce, Result, Returned, Rung, Scan, Scatter, Segment,
+    Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell,
+    ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, WakeOn, WakeUp, Word, World, Xor, Zeroable,
+    threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

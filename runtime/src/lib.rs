@@ -40,9 +40,10 @@ pub use crate::settings::{
 pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
-    AtomicElement, Bell, Builder, Completion, Counter, Event, Fetched, Mapped, Operation, Piece, Posted, Progress,
-    RawBells, ReservedSegments, Returned, Segment, Signalled, Simulated, Symmetric, ThreadArray, ThreadBell,
-    ThreadContext, ThreadOperation, ThreadPosted, ThreadSegment, Threads, Word, World, threads,
+    Arm, AtomicElement, Bell, Builder, Completion, Counter, Driver, Event, Fetched, Mapped, Operation, Piece, Posted,
+    Progress, RawBells, Reactor, ReservedSegments, Returned, Rung, Segment, Signalled, Signaller, Simulated, Symmetric,
+    ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, ThreadSegment, Threads, WakeOn, WakeUp,
+    Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach};

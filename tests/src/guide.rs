@@ -15,6 +15,7 @@ pages! {
     teams: "teams";
     failures: "failures";
     testing: "testing";
+    waiting: "waiting";
     from_mpi: "from-mpi";
     from_openshmem: "from-openshmem";
     from_lapi: "from-lapi";

@@ -8,4 +8,5 @@ mod guide;
 pub mod lapi;
 pub mod process;
 pub mod settings_page;
+pub mod ucp;
 pub mod watchdog;

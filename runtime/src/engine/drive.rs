@@ -210,8 +210,14 @@ impl Engine {
         Ok(first.expect("the wait ends when one is ready"))
     }
 
-    /// Checks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. It
-    /// asks to be polled again at once: that suits any executor of one thread, and any join that polls only what was woken.
+    /// Whether a wait of this engine polls a future now, and makes progress for it.
+    pub(super) fn is_driving(&self) -> bool {
+        self.tasks.driving.get()
+    }
+
+    /// Checks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. Then it waits for
+    /// the rank's driver to wake it, if there is one. Otherwise, and in a wait of this engine, it asks to be polled again at once: that
+    /// suits any executor of one thread, and any join that polls only what was woken.
     ///
     /// # Errors
     /// As [`Engine::poll_alive`], from `ready` too.
@@ -246,10 +252,7 @@ impl Engine {
             Err(error) => Poll::Ready(Err(error)),
             Ok(None) => match polled {
                 Err(error) => Poll::Ready(Err(error)),
-                Ok(_) => {
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
+                Ok(_) => self.sleep_or_again(context, &mut ready),
             },
         }
     }

@@ -40,6 +40,9 @@ impl Engine {
             || self.has_pending()
             || self.tasks.any.get()
             || self.losses.borrow().has_doubts();
+        if !wakes_nobody {
+            self.disarm();
+        }
         !wakes_nobody && self.job.sleep_word(self.rank).announce_doze(self.fences(), || self.interface.any_waiting())
     }
 
@@ -130,6 +133,7 @@ impl Engine {
         }
         let room = self.has_pending().then(|| pace.now() + ROOM);
         let word = self.job.sleep_word(self.rank);
+        self.disarm();
         // Virtual time passes only while every rank waits, so nothing has to be checked again.
         word.announce(Fences::Full, || false);
         let goes_on = pace.block(until.into_iter().chain(room).min());

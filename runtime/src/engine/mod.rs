@@ -30,6 +30,7 @@ mod segments;
 mod straight;
 mod track;
 mod wait;
+mod wakeup;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
 pub(crate) use self::straight::Local;
 pub use self::wait::Patience;
+pub(crate) use self::wakeup::Wakeup;
 /// Most words of a message in one cache line, behind the header.
 pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
@@ -105,6 +107,8 @@ pub struct Engine {
     losses: RefCell<Losses>,
     /// The wait under way, and how this rank waits.
     waiting: wait::Waiting,
+    /// The descriptor of programs that wait outside this library.
+    wakeup: wakeup::Slot,
     /// Operations that met backpressure.
     outbox: pending::Outbox,
     /// Offsets of words at rank 0 that count the ranks that dropped a block; [`Engine::hand_back`] rings them.
@@ -173,6 +177,7 @@ impl Engine {
         if !sleep::register_process() {
             job.require_full_fence();
         }
+        job.prepare_to_ring();
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
         let segments = segments::Segments::new(&node, &layout);
         let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes, &nodes));
@@ -194,6 +199,7 @@ impl Engine {
             remote: remote::Remote::default(),
             losses: RefCell::default(),
             waiting,
+            wakeup: wakeup::Slot::default(),
             outbox,
             releases: RefCell::default(),
             tracking: RefCell::default(),

@@ -4,6 +4,7 @@
 //! one peer uses the network of that peer's [route](super::routes). A poll, a flush or a sleep uses all of them.
 
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::dispatch::Arrival;
@@ -12,7 +13,7 @@ use super::routes::Routes;
 use crate::error::Error;
 use crate::memory::segments::KEY_ROOM;
 use crate::sleep;
-use crate::transport::{self, PACKED_KEY_LEN, Region, Result};
+use crate::transport::{self, Events, PACKED_KEY_LEN, Region, Result};
 
 /// Most networks that a rank can have open. A slot has room for this many connection records, and an entry of the table of
 /// segments for this many keys.
@@ -181,14 +182,24 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.list.iter().map(|network| network.largest_get()).min().unwrap_or(usize::MAX)
     }
 
-    /// Arms the events that end [`Networks::sleep`]. `false`: something has arrived already.
-    pub(crate) fn arm(&self) -> bool {
-        self.list.iter().all(|network| network.arm())
+    /// Arms `events`, which end [`Networks::sleep`]. `false`: one has come already.
+    pub(crate) fn arm(&self, events: Events) -> bool {
+        self.list.iter().all(|network| network.arm(events))
+    }
+
+    /// The descriptors of those that have one.
+    pub(crate) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.list.iter().filter_map(|network| network.event())
+    }
+
+    /// The longest sleep, if something may come that is not announced.
+    pub(crate) fn longest_sleep(&self) -> Option<Duration> {
+        self.list.iter().filter_map(|network| network.longest_sleep()).min()
     }
 
     /// Sleeps until something arrives, for at most `limit`.
     pub(crate) fn sleep(&self, limit: Duration) {
-        let limit = self.list.iter().filter_map(|network| network.longest_sleep()).fold(limit, Duration::min);
+        let limit = self.longest_sleep().map_or(limit, |longest| longest.min(limit));
         match self.list.iter().map(|network| network.event()).collect::<Option<Vec<_>>>() {
             Some(events) => _ = sleep::until_readable(&events, limit),
             None => sleep::nap(limit),

@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
+use std::task::Context;
 
-use super::Engine;
+use super::wakeup::has_drivers;
+use super::{Engine, Wakeup};
 
 thread_local! {
     static ENGINES: RefCell<Vec<Weak<Engine>>> = const { RefCell::new(Vec::new()) };
@@ -23,6 +25,27 @@ impl Engine {
     pub(crate) fn leave_thread(&self) {
         let is_other = |engine: &Weak<Engine>| !std::ptr::eq(engine.as_ptr(), self);
         ENGINES.with_borrow_mut(|engines| engines.retain(is_other));
+    }
+
+    /// Whether any world of this thread has a driver: without one [`Engine::sleep_on_thread`] finds none.
+    pub(crate) fn has_drivers() -> bool {
+        has_drivers()
+    }
+
+    /// What a future does that is not ready and belongs to no world: with a driver on this thread it waits to be woken. `false`: there is
+    /// none. The caller checks once more after `true`.
+    pub(crate) fn sleep_on_thread(context: &Context<'_>) -> bool {
+        let driven = |engine: Rc<Engine>| engine.driver().map(|wakeup| (engine, wakeup));
+        let driven = ENGINES.try_with(|engines| {
+            let engines = engines.borrow();
+            engines.iter().filter_map(Weak::upgrade).filter_map(driven).collect::<Vec<(Rc<Engine>, Rc<Wakeup>)>>()
+        });
+        let driven = driven.unwrap_or_default();
+        let sleeps = !driven.is_empty() && driven.iter().all(|(engine, wakeup)| engine.arm_for_task(wakeup).is_ok());
+        if sleeps {
+            driven.iter().for_each(|(engine, wakeup)| engine.let_sleep(wakeup, context));
+        }
+        sleeps
     }
 
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be

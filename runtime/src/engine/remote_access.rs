@@ -11,7 +11,10 @@ use super::segments::RemoteSegments;
 use crate::membership::liveness::SimulatedPeers;
 use crate::memory::copy;
 use crate::transport::lock::Mutex;
-use crate::transport::{self, GetSink, Sent};
+use crate::transport::{self, Events, GetSink, Sent};
+
+/// The events of a network that end a sleep.
+pub(crate) const EVENTS: Events = Events::SEND_COMPLETION.and(Events::RECEIVE);
 
 /// A network as the engine drives it.
 ///
@@ -94,8 +97,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn settled(&self, rank: usize) -> transport::Result<bool>;
     /// Wakes a rank that sleeps on its interface, after everything put and rung there before.
     fn wake(&self, rank: usize) -> transport::Result<Sent>;
-    /// Arms [`RemoteAccess::event`] to become readable when something arrives. `false`: something has arrived already.
-    fn arm(&self) -> bool;
+    /// Arms [`RemoteAccess::event`] to become readable at one of `events`, which are some of [`EVENTS`]. `false`: one has come already.
+    fn arm(&self, events: Events) -> bool;
     /// A descriptor that becomes readable when something arrives, if the network can announce that.
     fn event(&self) -> Option<BorrowedFd<'_>>;
     /// The longest sleep, if something may arrive that is not announced.

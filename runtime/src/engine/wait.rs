@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::call::Call;
+use super::remote_access::EVENTS;
 use crate::error::{Error, Loss, Result};
 use crate::sleep::{Fences, SleepWord, Sleeper, fall_asleep};
 
@@ -282,22 +283,26 @@ impl Engine {
         if self.routes.all_mapped() { self.job.fences() } else { Fences::Full }
     }
 
-    /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
-    /// have side effects, such as sending a message.
-    fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
-        // Sleep briefly where an event may come without a wake-up. A receiver wakes the sender when it returns credit of a
-        // lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
+    /// Whether an event may come without a wake-up, so that a sleep has to be brief. A receiver wakes the sender when it returns credit of
+    /// a lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
+    pub(super) fn may_come_unseen(&self) -> bool {
         let unseen = self.networks.is_silent() && self.job.ranks_here() < self.size;
         let others = self.turn_others();
         // What a future of a context waits for comes by that one's interface.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
-        let brief = self.has_pending()
-            || self.has_nudges()
-            || self.losses.borrow().has_doubts()
-            || unseen
-            || others
-            || elsewhere;
-        let nap = if brief { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
+        self.has_pending() || self.has_nudges() || self.losses.borrow().has_doubts() || unseen || others || elsewhere
+    }
+
+    /// Sends what is left to send, and goes on in the background. Whether anything moved.
+    pub(super) fn flush(&self) -> bool {
+        (self.has_pending() && self.flush_pending() != 0) | (self.tasks.any.get() && self.turn_background() != 0)
+    }
+
+    /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
+    /// have side effects, such as sending a message.
+    fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
+        self.disarm();
+        let nap = if self.may_come_unseen() { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
         let mut waits = Waits { engine: self, limit: nap.min(left), ready };
         let done = fall_asleep(self.job.sleep_word(self.rank), self.fences(), &mut waits);
         // Pairs with the Acquire load in `check_standstill`.
@@ -362,7 +367,7 @@ struct Waits<'a> {
 
 impl Sleeper for Waits<'_> {
     fn arm(&mut self) -> bool {
-        self.engine.networks.arm()
+        self.engine.networks.arm(EVENTS)
     }
 
     fn ready(&mut self) -> bool {
@@ -370,9 +375,7 @@ impl Sleeper for Waits<'_> {
     }
 
     fn flush(&mut self) -> bool {
-        let engine = self.engine;
-        (engine.has_pending() && engine.flush_pending() != 0)
-            | (engine.tasks.any.get() && engine.turn_background() != 0)
+        self.engine.flush()
     }
 
     fn has_work(&mut self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::JobMemory;
 use crate::error::{Error, Loss, Result};
-use crate::sleep::{Fences, SleepWord, futex};
+use crate::sleep::{self, Fences, SleepWord, futex};
 
 /// Facts about the whole job.
 #[repr(C, align(64))]
@@ -44,6 +44,10 @@ pub(super) struct Header {
     outside: [AtomicU32; 2],
     /// Ranks go on after the death of another.
     survives: AtomicU32,
+    /// The network namespace of the first process that arrived; 0: none did.
+    namespace: AtomicU64,
+    /// Some process of this host cannot ring every socket of the others.
+    unreachable: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
@@ -108,6 +112,10 @@ pub(crate) const DOING_LEN: usize = 64;
 #[derive(Debug)]
 struct SleepLine {
     word: SleepWord,
+    /// The name of the socket that wakes the rank while it listens; 0: it has none.
+    socket: AtomicU64,
+    /// A ring of the socket has failed.
+    unreachable: AtomicU32,
 }
 
 /// What a rank tells about itself when it arrives.
@@ -162,6 +170,8 @@ impl JobMemory {
     /// Says that a parent watches the ranks and calls [`JobMemory::mark_lost`] when one dies.
     pub fn set_supervised(&self) {
         self.header().supervised.store(1, Ordering::Relaxed);
+        // The parent wakes ranks too.
+        self.prepare_to_ring();
     }
 
     /// Whether a parent watches the ranks.
@@ -415,8 +425,9 @@ impl JobMemory {
         count.fetch_add(1, Ordering::Release);
         // One fence for all: each word is read after the count has changed.
         std::sync::atomic::fence(Ordering::SeqCst);
-        for rank in self.here().filter(|rank| self.sleep_word(*rank).is_announced()) {
-            self.wake(rank);
+        for rank in self.here() {
+            // The rank that ended may have taken back an announcement and not have rung.
+            self.sleep_word(rank).wake_after_death(|| self.ring_socket(rank));
         }
         futex::wake_all(&header.arrived);
     }
@@ -512,7 +523,49 @@ impl JobMemory {
     /// Wakes `rank` if it sleeps.
     #[cold]
     pub fn wake(&self, rank: usize) {
-        self.sleep_word(rank).wake();
+        self.sleep_word(rank).wake(|| self.ring_socket(rank));
+    }
+
+    /// Makes the descriptor of `rank` readable, if it has one.
+    fn ring_socket(&self, rank: usize) {
+        // Pairs with the Release in `show_socket`; the announcement came after that.
+        let socket = self.record(rank).sleep.socket.load(Ordering::Acquire);
+        // 0: the rank is leaving, and sleeps no more.
+        if socket != 0 && !sleep::ring(socket) && self.record(rank).sleep.socket.load(Ordering::Acquire) == socket {
+            self.record(rank).sleep.unreachable.store(1, Ordering::SeqCst);
+            tracing::warn!(rank, "cannot wake a rank that waits on its descriptor; it wakes by its timer from now on");
+        }
+    }
+
+    /// Shows the socket that wakes `rank` while it listens; 0: none.
+    pub fn show_socket(&self, rank: usize, socket: u64) {
+        // Pairs with the Acquire loads in `ring_socket`.
+        self.record(rank).sleep.socket.store(socket, Ordering::Release);
+    }
+
+    /// Makes this process ready to wake ranks that listen, before it wakes the first. If it cannot wake all of this host, they hear of it.
+    pub fn prepare_to_ring(&self) {
+        let header = self.header();
+        let is_same = |own: u64| {
+            let first = header.namespace.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
+            first.is_ok() || first == Err(own)
+        };
+        if !sleep::can_ring() || !sleep::namespace().is_some_and(is_same) {
+            header.unreachable.store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether some waker cannot ring the socket of `rank`, so that it has to wake by itself while it listens.
+    pub fn may_be_unreachable(&self, rank: usize) -> bool {
+        let flags = [&self.header().unreachable, &self.record(rank).sleep.unreachable];
+        flags.iter().any(|flag| flag.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Ranks that have ended, in any way.
+    pub fn ends(&self) -> u32 {
+        let Header { lost, left, .. } = self.header();
+        // Pairs with the Release in `end_from`.
+        lost.load(Ordering::Acquire) + left.load(Ordering::Acquire)
     }
 
     /// Whether any rank died or panicked.

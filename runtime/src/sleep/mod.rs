@@ -1,13 +1,15 @@
 //! How ranks sleep and are woken. `README.md` beside this file has the states, the words and the race.
 //!
-//! A sleep that something can end early uses a [`SleepWord`], by [`fall_asleep`], or [`futex`] for a word that counts. A sleep that nothing wakes
-//! uses [`nap`]; its caller says why.
+//! A sleep that something can end early uses a [`SleepWord`], by [`fall_asleep`], or [`futex`] for a word that counts. A rank that arms a
+//! descriptor does so by [`listen`]. A sleep that nothing wakes uses [`nap`]; its caller says why.
 
 mod fences;
 pub mod futex;
+mod listener;
 #[cfg(all(test, loom))]
 mod models;
 mod sleeper;
+mod socket;
 mod word;
 
 use std::os::fd::BorrowedFd;
@@ -17,7 +19,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 
 pub use self::fences::{Fences, has_barrier, light_barrier, register_process, run_barrier};
+pub use self::listener::{Listener, listen};
 pub use self::sleeper::{Sleeper, fall_asleep};
+pub use self::socket::{WakeSocket, can_ring, namespace, ring};
 pub use self::word::SleepWord;
 
 /// Sleeps for `time`, whatever happens. For waits that end by something which wakes nobody, or which must not depend on a wake-up.

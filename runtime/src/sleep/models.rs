@@ -3,27 +3,50 @@
 
 use std::time::Duration;
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::{Fences, SleepWord, Sleeper, fall_asleep};
+use super::{Fences, Listener, SleepWord, Sleeper, fall_asleep, listen};
 
 /// What ranks share: the stores that are waited for, and the word that is slept on.
 struct Shared {
     messages: [AtomicU32; 2],
     word: SleepWord,
+    socket: Socket,
+}
+
+/// Stands for the socket of a rank, and for the kernel's queue of those that poll it.
+struct Socket {
+    is_rung: Mutex<bool>,
+    queue: Condvar,
+}
+
+impl Socket {
+    fn set(&self, is_rung: bool) {
+        *self.is_rung.lock().expect("no panic") = is_rung;
+        self.queue.notify_all();
+    }
+
+    fn poll(&self) {
+        let mut is_rung = self.is_rung.lock().expect("no panic");
+        while !*is_rung {
+            is_rung = self.queue.wait(is_rung).expect("no panic");
+        }
+    }
 }
 
 fn shared() -> Arc<Shared> {
-    Arc::new(Shared { messages: [AtomicU32::new(0), AtomicU32::new(0)], word: SleepWord::awake() })
+    let messages = [AtomicU32::new(0), AtomicU32::new(0)];
+    let socket = Socket { is_rung: Mutex::new(false), queue: Condvar::new() };
+    Arc::new(Shared { messages, word: SleepWord::awake(), socket })
 }
 
 /// A rank stores a message, and wakes the sleeper if it has to.
 fn send(shared: &Shared, message: usize, fences: Fences) {
     shared.messages[message].store(1, Ordering::Release);
     if shared.word.must_wake(fences) {
-        shared.word.wake();
+        shared.word.wake(|| shared.socket.set(true));
     }
 }
 
@@ -130,9 +153,109 @@ fn a_doze_ends_whatever_another_thread_announces() {
         assert!(shared.word.announce_doze(Fences::Full, || false));
         let dozer = thread::spawn(move || dozer.word.doze(Duration::MAX));
         // Another thread of the rank enters, sleeps by itself, and is not woken.
-        shared.word.wake();
+        shared.word.wake(|| panic!("nobody listens"));
         assert!(shared.word.announce(Fences::Full, || false));
         shared.word.withdraw();
         dozer.join().expect("no panic");
     });
+}
+
+/// A rank that sleeps on its socket. Messages it sees when it arms, if they have to be delivered; bells it checks after that.
+struct Listens<'a>(Waits<'a>);
+
+impl Listener for Listens<'_> {
+    fn drain(&mut self) -> bool {
+        self.0.shared.socket.set(false);
+        true
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.0.has_work()
+    }
+}
+
+/// A rank polls, arms, checks and sleeps in poll(2), in a loop.
+fn receive_by_descriptor(waits: Waits<'_>, fences: Fences) {
+    let mut listens = Listens(waits);
+    loop {
+        listens.0.poll();
+        if listens.0.ready() {
+            return;
+        }
+        let shared = listens.0.shared;
+        if listen(&shared.word, fences, &mut listens) {
+            if listens.0.ready() {
+                return;
+            }
+            shared.socket.poll();
+        }
+    }
+}
+
+fn model_of_descriptors(senders: usize, of_sender: Fences, of_sleeper: Fences) {
+    for delivered in [None, Some(0)] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = (senders > 1).then_some(2);
+        builder.check(move || {
+            let shared = shared();
+            let senders: Vec<_> = (0..senders)
+                .map(|message| {
+                    let other = Arc::clone(&shared);
+                    thread::spawn(move || send(&other, message, of_sender))
+                })
+                .collect();
+            receive_by_descriptor(Waits { shared: &shared, count: senders.len(), delivered }, of_sleeper);
+            senders.into_iter().for_each(|sender| sender.join().expect("no panic"));
+        });
+    }
+}
+
+#[test]
+fn nobody_who_armed_polls_through_a_message() {
+    model_of_descriptors(1, Fences::Full, Fences::Full);
+}
+
+#[test]
+fn nobody_who_armed_polls_through_the_second_of_two_messages() {
+    model_of_descriptors(2, Fences::Full, Fences::Full);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_wakers_fence_somebody_who_armed_does() {
+    model_of_descriptors(1, Fences::Missing, Fences::Full);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_the_sleepers_fence_somebody_who_armed_does() {
+    model_of_descriptors(1, Fences::Full, Fences::Missing);
+}
+
+/// A waker dies when it has taken back the announcement and has not rung. Another process sees the death, and `wakes` the rank.
+fn model_of_death(wakes: fn(&Shared)) {
+    loom::model(move || {
+        let shared = shared();
+        let other = Arc::clone(&shared);
+        let dies = thread::spawn(move || {
+            other.messages[0].store(1, Ordering::Release);
+            if other.word.must_wake(Fences::Full) {
+                other.word.wake(|| {});
+            }
+            wakes(&other);
+        });
+        receive_by_descriptor(Waits { shared: &shared, count: 1, delivered: None }, Fences::Full);
+        dies.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_death_rings_a_rank_that_its_waker_left_asleep() {
+    model_of_death(|shared| shared.word.wake_after_death(|| shared.socket.set(true)));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_wake_up_that_trusts_the_word_leaves_it_asleep() {
+    model_of_death(|shared| shared.word.wake(|| shared.socket.set(true)));
 }

@@ -13,6 +13,8 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 /// As ASLEEP, of a thread that leaves the rank to others meanwhile, which may announce sleeps of their own.
 const DOZING: u32 = 2;
+/// As ASLEEP, of a rank that may sleep in poll(2): whoever wakes it also rings its socket.
+const LISTENING: u32 = 3;
 
 /// The word that a rank sleeps on, in memory that all ranks of its host have mapped. Zeros are a rank that is awake.
 ///
@@ -37,6 +39,12 @@ impl SleepWord {
     /// As [`SleepWord::announce`], for a thread that then sleeps by [`SleepWord::doze`].
     pub fn announce_doze(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
         self.announce_as(DOZING, fences, anything_there)
+    }
+
+    /// As [`SleepWord::announce`], for a rank that may sleep in poll(2), on a descriptor that wakers make readable. The announcement stands
+    /// until a waker or the rank takes it back.
+    pub fn announce_listening(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
+        self.announce_as(LISTENING, fences, anything_there)
     }
 
     fn announce_as(&self, state: u32, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
@@ -85,6 +93,11 @@ impl SleepWord {
         self.state.load(Ordering::SeqCst) != AWAKE
     }
 
+    /// Whether the announcement of a rank that listens stands: no waker has taken it back.
+    pub fn listens(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == LISTENING
+    }
+
     /// Whether the rank has to be woken. Called after the store that the rank waits for.
     #[inline(always)]
     pub fn must_wake(&self, fences: Fences) -> bool {
@@ -92,15 +105,27 @@ impl SleepWord {
         self.state.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Wakes the rank if it sleeps. Of several wakers one enters the kernel.
+    /// Wakes the rank if it sleeps. Of several wakers one enters the kernel. Calls `ring` if the rank listens: it has to make the rank's
+    /// descriptor readable.
     #[cold]
-    pub fn wake(&self) {
-        if self.state.swap(AWAKE, Ordering::SeqCst) != AWAKE {
-            #[cfg(not(loom))]
-            super::futex::wake_all(&self.state);
-            #[cfg(loom)]
-            self.queue.notify();
+    pub fn wake(&self, ring: impl FnOnce()) {
+        match self.state.swap(AWAKE, Ordering::SeqCst) {
+            AWAKE => {}
+            LISTENING => ring(),
+            _ => {
+                #[cfg(not(loom))]
+                super::futex::wake_all(&self.state);
+                #[cfg(loom)]
+                self.queue.notify();
+            }
         }
+    }
+
+    /// As [`SleepWord::wake`], and calls `ring` in any case: another waker may have taken the announcement back and died before it rang.
+    #[cold]
+    pub fn wake_after_death(&self, ring: impl FnOnce()) {
+        self.wake(|| {});
+        ring();
     }
 
     /// The word of a rank that is awake.

@@ -84,6 +84,8 @@ impl Shared {
                 return false;
             }
             self.done.set(self.done.get() + 1);
+            // Whoever waits for it may be another task than the one that polls.
+            self.context.hub.engine.wake_tasks();
         }
         true
     }
@@ -227,6 +229,9 @@ impl Drop for Shared {
 /// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
 /// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
 /// collective goes on, also when the team is dropped as well; the team has its slot until it is done, or this rank leaves.
+///
+/// Where a [`Driver`](crate::Driver) or a [`Reactor`](crate::Reactor) wakes its task, the future may also fail with the errors of
+/// [`WakeUp::arm`](crate::WakeUp::arm); the collective goes on.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 pub struct Pending<R> {
     shared: Rc<Shared>,
@@ -293,9 +298,14 @@ impl<R> Pending<R> {
 
     fn outcome(&self, cx: &mut task::Context<'_>) -> Poll<Outcome<R>> {
         if !self.shared.advance(self.number, cx) {
+            let engine = &self.shared.context.hub.engine;
             // Whoever polls may have woken another's task: polled again, this one goes on.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+            match engine.sleep_or_again(cx, &mut || Ok(self.is_done().then_some(()))) {
+                Poll::Pending => return Poll::Pending,
+                // It is not done, but told of what is wrong with this rank.
+                Poll::Ready(Err(error)) => return Poll::Ready(Ok(Err(error))),
+                Poll::Ready(Ok(())) => {}
+            }
         }
         Poll::Ready(self.result.borrow_mut().take().expect("a future is not polled after it was ready"))
     }

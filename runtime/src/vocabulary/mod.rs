@@ -7,3 +7,4 @@ pub mod gaspi;
 mod interrupt;
 pub mod lapi;
 mod lock;
+pub mod ucp;

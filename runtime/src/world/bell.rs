@@ -1,6 +1,9 @@
 //! The handle to a bell.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::allocate::Block;
@@ -86,6 +89,12 @@ impl Bell {
         self.engine.at(|| self.words.wait(&self.engine, target, None))
     }
 
+    /// Ready when the bell has been rung at least `target` times in all, with how often it has: the future form of [`Bell::wait`].
+    #[inline]
+    pub fn rung(&self, target: u64) -> Rung<'_> {
+        Rung { bell: self, target }
+    }
+
     /// As [`Bell::wait`], for at most `limit`.
     ///
     /// # Errors
@@ -99,5 +108,25 @@ impl Bell {
 impl std::fmt::Debug for Bell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Bell(rung {} times)", self.words.count())
+    }
+}
+
+/// Ready when a bell has been rung often enough; see [`Bell::rung`].
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Rung<'a> {
+    bell: &'a Bell,
+    target: u64,
+}
+
+impl Future for Rung<'_> {
+    type Output = Result<u64>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
+        self.bell.engine.poll_ready("waiting for a bell", context, || {
+            let count = self.bell.words.count();
+            Ok((count >= self.target).then_some(count))
+        })
     }
 }

@@ -38,6 +38,7 @@ mod thread_segments;
 mod threads;
 mod update;
 mod value;
+mod wakeup;
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -47,7 +48,7 @@ use std::time::{Duration, Instant};
 use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::atomics::{AtomicElement, Word};
-pub use self::bell::Bell;
+pub use self::bell::{Bell, Rung};
 pub use self::context::{ThreadContext, ThreadPosted};
 pub use self::large::LargeJob;
 pub use self::mapped::Mapped;
@@ -70,6 +71,7 @@ pub use self::symmetric::Symmetric;
 pub use self::thread_operation::ThreadOperation;
 pub use self::thread_segments::ThreadSegment;
 pub use self::threads::{Threads, threads};
+pub use self::wakeup::{Arm, Driver, Reactor, Signaller, WakeOn, WakeUp};
 pub(crate) use crate::engine::{Event as StreamEvent, Memo, OpenStream};
 
 use self::allocate::Allocator;

@@ -154,10 +154,22 @@ impl Future for Completion {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Result<()>> {
+        if let Some(outcome) = self.outcome() {
+            return Poll::Ready(outcome);
+        }
+        if !engine::Engine::has_drivers() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // An operation may also end by a context, in another thread.
+        self.group.wake_at_end(context.waker());
+        let sleeps = engine::Engine::sleep_on_thread(context);
         match self.outcome() {
             Some(outcome) => Poll::Ready(outcome),
             None => {
-                context.waker().wake_by_ref();
+                if !sleeps {
+                    context.waker().wake_by_ref();
+                }
                 Poll::Pending
             }
         }

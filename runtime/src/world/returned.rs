@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
+use crate::engine::Engine;
 use crate::transport::lock::Mutex;
 
 /// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
@@ -15,13 +16,20 @@ use crate::transport::lock::Mutex;
 /// buffer is leaked and does not come.
 #[derive(Debug)]
 pub struct Returned<B> {
-    slot: Arc<Mutex<Option<B>>>,
+    slot: Arc<Mutex<Slot<B>>>,
+}
+
+/// Where the buffer comes back, and the task that waits for it.
+#[derive(Debug)]
+struct Slot<B> {
+    buffer: Option<B>,
+    waiting: Option<Waker>,
 }
 
 impl<B> Returned<B> {
     /// The buffer, if the network has read it. Makes no progress.
     pub fn take(&self) -> Option<B> {
-        self.slot.lock().take()
+        self.slot.lock().buffer.take()
     }
 }
 
@@ -29,10 +37,25 @@ impl<B> Future for Returned<B> {
     type Output = crate::Result<B>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<crate::Result<B>> {
+        if let Some(buffer) = self.take() {
+            return Poll::Ready(Ok(buffer));
+        }
+        if !Engine::has_drivers() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // It may also come back by a context, in another thread.
+        let waker = context.waker().clone();
+        let former = self.slot.lock().waiting.replace(waker);
+        // The program's code runs outside the lock.
+        drop(former);
+        let sleeps = Engine::sleep_on_thread(context);
         match self.take() {
             Some(buffer) => Poll::Ready(Ok(buffer)),
             None => {
-                context.waker().wake_by_ref();
+                if !sleeps {
+                    context.waker().wake_by_ref();
+                }
                 Poll::Pending
             }
         }
@@ -43,7 +66,7 @@ impl<B> Future for Returned<B> {
 pub(super) struct Lender<B> {
     /// From a box.
     buffer: *mut B,
-    slot: Arc<Mutex<Option<B>>>,
+    slot: Arc<Mutex<Slot<B>>>,
 }
 
 // SAFETY: it owns the buffer, which may be sent.
@@ -51,7 +74,7 @@ unsafe impl<B: Send> Send for Lender<B> {}
 
 impl<B> Lender<B> {
     pub(super) fn new(buffer: B) -> (Lender<B>, Returned<B>) {
-        let slot: Arc<Mutex<Option<B>>> = Arc::default();
+        let slot = Arc::new(Mutex::new(Slot { buffer: None, waiting: None }));
         let lender = Lender { buffer: Box::into_raw(Box::new(buffer)), slot: Arc::clone(&slot) };
         (lender, Returned { slot })
     }
@@ -70,6 +93,10 @@ impl<B> Drop for Lender<B> {
     fn drop(&mut self) {
         // SAFETY: from a box; the last use of the pointer.
         let buffer = unsafe { Box::from_raw(self.buffer) };
-        self.slot.lock().replace(*buffer);
+        let mut slot = self.slot.lock();
+        slot.buffer = Some(*buffer);
+        let waiting = slot.waiting.take();
+        drop(slot);
+        waiting.into_iter().for_each(Waker::wake);
     }
 }

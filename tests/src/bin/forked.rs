@@ -3,10 +3,17 @@
 //! The child ends with the number of calls that did not fail as they should, each told on standard error.
 
 use std::cell::Cell;
+use std::future::Future;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::task::{Context, Poll, Waker};
 
-use bellwether::{DistHashMap, DistQueue, Error, Landing, LandingId, Result, Sum, Team, World};
+use bellwether::{
+    Arm, DistHashMap, DistQueue, Driver, Error, Landing, LandingId, Reactor, Result, Signaller, Sum, Team, WakeUp,
+    World, ucp,
+};
+use rustix::event::{Timespec, epoll};
 
 /// Bytes that are dropped in the child, and given out again if that counts.
 const BYTES: usize = 1 << 16;
@@ -33,12 +40,17 @@ fn main() -> Result<()> {
     let call = world.call(next, 20u64, |_, x| x + 1)?;
     std::thread::sleep(std::time::Duration::from_millis(20));
 
+    // The descriptor is readable, and stays so: the signal is the parent's.
+    let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+    let waits = Waits::new(&world, outer.as_fd())?;
+    waits.wake_up.signal()?;
+
     children_that_execute();
     // SAFETY: this thread alone touches the world, and the child uses nothing that another thread may have locked.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
-        let wrong = in_child(world, memory, bell, team, call, large);
+        let wrong = in_child(world, memory, bell, team, call, large, waits);
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(wrong) };
     }
@@ -48,6 +60,16 @@ fn main() -> Result<()> {
     assert_eq!(status, 0, "rank {rank}: so many calls of its child did not fail as they should: {}", status >> 8);
 
     // Nothing has happened here.
+    let mut events = Vec::with_capacity(8);
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    epoll::wait(&outer, rustix::buffer::spare_capacity(&mut events), Some(&now)).expect("waits");
+    assert_eq!(
+        events.iter().map(|event| event.data.u64()).collect::<Vec<_>>(),
+        [7],
+        "the worker is still in the epoll"
+    );
+    assert!(waits.wake_up.arm()? == Arm::Busy, "the child took the parent's signal");
+    drop(waits);
     assert_eq!(call.wait()?, 21);
     let state = world.state::<Cell<u64>>().expect("set above");
     world.wait_until(|| state.get() == 1)?;
@@ -86,6 +108,29 @@ fn children_that_execute() {
     assert!(command.status().expect("there is `true`").success());
 }
 
+/// What waits by descriptors.
+struct Waits {
+    wake_up: WakeUp,
+    signaller: Signaller,
+    worker: ucp::Worker,
+    reactor: Reactor,
+    driver: Driver,
+}
+
+impl Waits {
+    fn new(world: &World, outer: BorrowedFd<'_>) -> Result<Waits> {
+        let wake_up = world.wake_up()?;
+        let params = ucp::Params { event_fd: Some((outer, 7)), ..ucp::Params::default() };
+        Ok(Waits {
+            signaller: wake_up.signaller(),
+            worker: ucp::Worker::create(world, &params).expect("a worker"),
+            reactor: world.wake_up()?.reactor()?,
+            driver: world.wake_up()?.reactor()?.into_driver()?,
+            wake_up,
+        })
+    }
+}
+
 fn in_child(
     world: World,
     memory: bellwether::Symmetric<u64>,
@@ -93,6 +138,7 @@ fn in_child(
     team: Team,
     call: bellwether::Call<u64>,
     large: LandingId,
+    waits: Waits,
 ) -> i32 {
     // SAFETY: asks for numbers.
     let (own, above) = unsafe { (libc::getpid() as u32, libc::getppid() as u32) };
@@ -154,6 +200,20 @@ fn in_child(
         Err(Error::Start(why)) if world.size() > 1 && why.contains("has joined this job before") => {}
         other => check("World::start", other.map(drop)),
     }
+    check("arm", waits.wake_up.arm().map(drop));
+    check("wait", waits.wake_up.wait());
+    check("poll of a descriptor", waits.wake_up.poll(None).map(drop));
+    check("signal", waits.wake_up.signal());
+    check("signal by a signaller", waits.signaller.signal());
+    check("turn", waits.reactor.turn());
+    check("wake_up", world.wake_up().map(drop));
+    let Waits { driver, worker, reactor, wake_up, .. } = waits;
+    let mut driver = Box::pin(driver);
+    match driver.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(error)) => check("driver", Err(error)),
+        _ => check("driver", Ok(())),
+    }
+    drop((driver, worker, reactor, wake_up));
     drop((memory, bell, team));
     check("finish", world.finish());
     wrong.get()

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Engine;
-use super::super::remote_access::RemoteAccess;
+use super::super::remote_access::{EVENTS, RemoteAccess};
 use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Network, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
@@ -310,7 +310,7 @@ impl Stream {
                 let Driven { networks, losses, .. } = &mut *driven;
                 losses.check_for_dead(&self.view(networks));
             }
-            if driven.networks.arm() {
+            if driven.networks.arm(EVENTS) {
                 driven.networks.sleep(NAP);
             }
         }

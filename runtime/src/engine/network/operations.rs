@@ -313,9 +313,10 @@ where
         })
     }
 
-    fn arm(&self) -> bool {
+    fn arm(&self, wanted: Events) -> bool {
         let events = self.interface.attributes().events;
-        let wanted = events.without(Events::DESCRIPTOR.and(Events::ASYNC_CALLBACK).and(Events::RECEIVE_SIGNALED));
+        // Of those that are wanted, the ones that it announces.
+        let wanted = wanted.without(wanted.without(events));
         // Where nothing can be announced, naps are short.
         !events.has(Events::DESCRIPTOR) || self.interface.arm(wanted) != Err(NotNow::Busy)
     }

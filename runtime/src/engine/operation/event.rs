@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use super::super::claim::Claim;
 use super::super::remote_access::Answer;
@@ -59,6 +60,8 @@ pub(crate) struct Group {
     open: AtomicU64,
     /// The first error.
     error: Mutex<Option<Error>>,
+    /// The task that waits for the end of all.
+    waiting: Mutex<Option<Waker>>,
 }
 
 impl Group {
@@ -69,6 +72,14 @@ impl Group {
             return None;
         }
         Some(self.error.lock().take().map_or(Ok(()), Err))
+    }
+
+    /// Wakes this task when all have ended. The caller looks once more after this.
+    pub(crate) fn wake_at_end(&self, waker: &Waker) {
+        let waker = waker.clone();
+        let former = self.waiting.lock().replace(waker);
+        // The program's code runs outside the lock.
+        drop(former);
     }
 }
 
@@ -105,7 +116,11 @@ impl Drop for Member {
             self.note(Err(Error::InvalidArgument { operation: "an operation with events", why }));
         }
         // Pairs with the Acquire load in `Group::outcome`.
-        self.group.open.fetch_sub(1, Ordering::Release);
+        if self.group.open.fetch_sub(1, Ordering::Release) == 1 {
+            // Whoever waits has set its waker before this takes the lock, or looks after that.
+            let waiting = self.group.waiting.lock().take();
+            waiting.into_iter().for_each(Waker::wake);
+        }
     }
 }
 

@@ -339,11 +339,14 @@ impl State {
 
     /// Tells the rank of `nic` that something happened there.
     pub(super) fn announce(&mut self, nic: u32) {
-        let rank = self.rank_of(nic);
+        self.signal(self.rank_of(nic));
+        self.nics[nic as usize].tell();
+    }
+
+    fn signal(&mut self, rank: u32) {
         if !std::mem::replace(&mut self.signals[rank as usize], true) {
             self.rung.push(rank);
         }
-        self.nics[nic as usize].tell();
     }
 
     /// The NICs of `rank`.
@@ -536,7 +539,8 @@ impl State {
                 Some(self.rank_of(nic))
             }
             Event::Timer { rank } => {
-                self.announce(rank);
+                // Nothing came: the device announces nothing.
+                self.signal(rank);
                 Some(rank)
             }
             Event::Heal => {

@@ -81,7 +81,7 @@ impl Shared {
         // loom takes sequentially consistent accesses for AcqRel, but knows such fences. This one stands for what orders the store to
         // `contenders` before the swap in the word.
         fence(Ordering::SeqCst);
-        self.word.wake();
+        self.word.wake(|| panic!("nobody listens"));
     }
 
     /// Waits in the lock, as LAPI's waits do, until another thread wants to enter.

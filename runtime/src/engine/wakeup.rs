@@ -1,0 +1,643 @@
+//! A descriptor that becomes readable when something comes, for ranks that wait in poll(2) or in another program's loop of events.
+//!
+//! It is an epoll descriptor of four kinds of sources: a socket that mapped peers ring, an eventfd that this process's own threads write,
+//! the descriptors of the networks, and a timer for what nothing announces. `sleep/README.md` says how no wake-up is lost.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use super::remote_access::EVENTS;
+use super::{Engine, Pace};
+use crate::error::{Error, Result};
+use crate::membership::JobMemory;
+use crate::memory::owner::Owner;
+use crate::sleep::{Fences, Listener, WakeSocket, listen};
+use crate::transport::Events;
+
+/// Between looks at what nothing announces. Chosen: the latency that it may add; see `Engine::sleep`.
+const UNANNOUNCED: Duration = Duration::from_millis(1);
+/// Longest time that an armed descriptor stays silent. Then its rank looks for dead peers where nobody supervises them, and finds what a
+/// failed ring did not tell it. Chosen: 20 wake-ups a second cost nothing.
+const LOOK: Duration = Duration::from_millis(50);
+/// Tasks that wait before those of dropped futures are looked for. Chosen.
+const TASKS: usize = 64;
+/// Polls of a driver before it lets tasks run. Chosen.
+const BURST: usize = 64;
+
+const DOING: &str = "waiting on a descriptor";
+
+/// The descriptor of an engine, if it has one now.
+#[derive(Default)]
+pub(super) struct Slot {
+    wakeup: RefCell<Weak<Wakeup>>,
+    /// The descriptor is armed: a sleep of another kind has to tell.
+    armed: Cell<bool>,
+    /// Drivers of tasks.
+    drivers: Cell<usize>,
+}
+
+thread_local! {
+    /// Drivers of tasks of all worlds of this thread.
+    static DRIVERS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether any world of this thread has a driver.
+pub(super) fn has_drivers() -> bool {
+    DRIVERS.try_with(Cell::get).unwrap_or(0) > 0
+}
+
+/// The descriptor and its sources.
+pub(crate) struct Wakeup {
+    job: Arc<JobMemory>,
+    owner: Owner,
+    rank: usize,
+    socket: WakeSocket,
+    signals: Arc<OwnedFd>,
+    alarm: OwnedFd,
+    /// When the timer expires, and how long before that it was set.
+    due: Cell<Option<(Instant, Duration)>>,
+    gathered: OwnedFd,
+    /// Handles of programs, and those of them that ask for arrivals alone.
+    handles: Cell<usize>,
+    arrivals_only: Cell<usize>,
+    /// Ends of ranks that an arming has told of.
+    ends: Cell<u32>,
+    /// Notices of virtual time when it was armed.
+    notices: Cell<u64>,
+    /// When dead peers were looked for.
+    looked: Cell<Option<Instant>>,
+    /// Times that the timer found a message of which no ring had told.
+    found: Cell<u64>,
+    /// Tasks that wait for something of this rank, by what their wakers are.
+    tasks: RefCell<HashMap<(usize, usize), Waker>>,
+    /// With so many all are woken: those of dropped futures do not come back.
+    tasks_max: Cell<usize>,
+}
+
+impl Wakeup {
+    fn new(engine: &Engine) -> Result<Wakeup> {
+        let os = |call| move |errno: Errno| Error::os("making an event descriptor", call, errno);
+        let socket = WakeSocket::new().map_err(|source| Error::Os {
+            doing: "making an event descriptor",
+            call: "socket",
+            source,
+        })?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let signals = Arc::new(rustix::event::eventfd(0, flags).map_err(os("eventfd"))?);
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let alarm = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(os("timerfd_create"))?;
+        let gathered = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
+        let own = [socket.descriptor(), signals.as_fd(), alarm.as_fd()];
+        for descriptor in own.into_iter().chain(engine.networks.events()) {
+            epoll::add(&gathered, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+                .map_err(os("epoll_ctl"))?;
+        }
+        let (job, rank) = (Arc::clone(&engine.job), engine.rank);
+        job.show_socket(rank, socket.name());
+        Ok(Wakeup {
+            ends: Cell::new(job.ends()),
+            job,
+            owner: *engine.node.owner(),
+            rank,
+            socket,
+            signals,
+            alarm,
+            due: Cell::new(None),
+            gathered,
+            handles: Cell::new(0),
+            arrivals_only: Cell::new(0),
+            notices: Cell::new(0),
+            looked: Cell::new(None),
+            found: Cell::new(0),
+            tasks: RefCell::default(),
+            tasks_max: Cell::new(TASKS),
+        })
+    }
+
+    /// The descriptor.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.gathered.as_fd()
+    }
+
+    /// What any thread writes to make the descriptor readable.
+    pub(crate) fn signals(&self) -> &Arc<OwnedFd> {
+        &self.signals
+    }
+
+    /// Times that the timer found a message of which no ring had told.
+    pub(crate) fn found_by_timer(&self) -> u64 {
+        self.found.get()
+    }
+
+    /// The process that has it, and not a child forked from that.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// A handle of the program begins, which asks for all events, or ends.
+    pub(crate) fn count_handle(&self, begins: bool) {
+        let handles = self.handles.get();
+        self.handles.set(if begins { handles + 1 } else { handles - 1 });
+    }
+
+    /// A handle of the program begins to ask for arrivals alone, or ends to.
+    pub(crate) fn count_arrivals_only(&self, begins: bool) {
+        let handles = self.arrivals_only.get();
+        self.arrivals_only.set(if begins { handles + 1 } else { handles - 1 });
+    }
+
+    /// The events of networks that some handle asks for. Tasks wait for all.
+    fn events(&self, has_drivers: bool) -> Events {
+        let narrow = self.arrivals_only.get();
+        let is_narrow = !has_drivers && narrow > 0 && narrow == self.handles.get();
+        if is_narrow { Events::RECEIVE } else { EVENTS }
+    }
+
+    /// Whether the descriptor becomes readable within `limit`. A signal of the system does not end the wait.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn poll(&self, limit: Option<Duration>) -> Result<bool> {
+        poll_one(self.gathered.as_fd(), limit)
+    }
+
+    /// Takes the signals that came. Returns whether any did.
+    fn take_signals(&self) -> bool {
+        rustix::io::read(&self.signals, &mut [0; 8]).is_ok()
+    }
+
+    /// Makes the descriptor readable after `time`, and not before.
+    fn set_alarm(&self, time: Duration) {
+        let time = time.max(Duration::from_nanos(1));
+        self.due.set(Some((Instant::now() + time, time)));
+        let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        // Setting it also takes back an earlier expiry.
+        let set = rustix::time::timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &setting);
+        debug_assert!(set.is_ok(), "a valid time for a timer of ours");
+    }
+
+    /// Makes the descriptor readable after at most `time`, and not at once. Leaves a timer alone that expires in that time, but not soon: most
+    /// armings then need no system call for it.
+    fn restart_alarm(&self, time: Duration) {
+        let now = Instant::now();
+        let fits = |(due, _): (Instant, Duration)| due >= now + time / 2 && due <= now + time;
+        if !self.due.get().is_some_and(fits) {
+            self.set_alarm(time);
+        }
+    }
+
+    /// Sets the timer if it was set for longer than `time`. Called again and again it expires all the same.
+    fn shorten_alarm(&self, time: Duration) {
+        if self.due.get().is_none_or(|(_, set)| set > time) {
+            self.set_alarm(time);
+        }
+    }
+
+    /// Makes the descriptor readable now, until it is armed.
+    fn make_readable(&self) {
+        self.set_alarm(Duration::ZERO);
+    }
+
+    /// Whether a ring or a signal makes the descriptor readable.
+    fn is_rung(&self) -> bool {
+        let sources = [self.socket.descriptor(), self.signals.as_fd()];
+        sources.into_iter().any(|source| !matches!(poll_one(source, Some(Duration::ZERO)), Ok(false)))
+    }
+
+    /// Wakes every task that waits for something of this rank.
+    pub(crate) fn wake_tasks(&self) {
+        // Out of its place: a waker may run a task at once, which waits again.
+        let tasks = self.tasks.take();
+        if tasks.is_empty() {
+            return;
+        }
+        if tasks.len() < self.tasks_max.get() / 4 {
+            self.tasks_max.set((self.tasks_max.get() / 2).max(TASKS));
+        }
+        let mut rest = Rest { wakeup: self, tasks: tasks.into_values() };
+        for waker in rest.tasks.by_ref() {
+            waker.wake();
+        }
+    }
+
+    /// Runs code of the program: clones and drops wakers, and may wake tasks.
+    fn add_task(&self, waker: &Waker) {
+        if self.tasks.borrow().contains_key(&key(waker)) {
+            return;
+        }
+        if self.tasks.borrow().len() >= self.tasks_max.get() {
+            self.tasks_max.set(self.tasks_max.get() * 2);
+            self.wake_tasks();
+        }
+        let waker = waker.clone();
+        let former = self.tasks.borrow_mut().insert(key(&waker), waker);
+        drop(former);
+    }
+}
+
+/// What tells tasks apart.
+fn key(waker: &Waker) -> (usize, usize) {
+    (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
+}
+
+/// Tasks that are being woken. If a waker panics, the others wait on, and the driver is told.
+struct Rest<'a> {
+    wakeup: &'a Wakeup,
+    tasks: std::collections::hash_map::IntoValues<(usize, usize), Waker>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        let mut left = false;
+        for waker in self.tasks.by_ref() {
+            left = true;
+            let former = self.wakeup.tasks.borrow_mut().insert(key(&waker), waker);
+            drop(former);
+        }
+        if left {
+            self.wakeup.make_readable();
+        }
+    }
+}
+
+/// Whether `descriptor` becomes readable within `limit`.
+fn poll_one(descriptor: BorrowedFd<'_>, limit: Option<Duration>) -> Result<bool> {
+    let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+    loop {
+        let left = end.map(|end| {
+            let left = end.saturating_duration_since(Instant::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        match rustix::event::poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], left.as_ref()) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::os(DOING, "poll", errno)),
+            Ok(ready) => return Ok(ready > 0),
+        }
+    }
+}
+
+impl Drop for Wakeup {
+    fn drop(&mut self) {
+        // In a forked child the socket and the tasks are the parent's.
+        if !self.owner.is_current() {
+            return;
+        }
+        // Before the socket is gone: a waker that cannot ring it then knows why.
+        self.job.show_socket(self.rank, 0);
+        self.wake_tasks();
+    }
+}
+
+/// The engine as it arms its descriptor.
+struct Arms<'a>(&'a Engine, &'a Wakeup);
+
+impl Listener for Arms<'_> {
+    fn drain(&mut self) -> bool {
+        self.1.socket.drain()
+    }
+
+    fn has_work(&mut self) -> bool {
+        let Arms(engine, wakeup) = *self;
+        let armed = engine.networks.arm(wakeup.events(engine.wakeup.drivers.get() > 0));
+        let moved = engine.flush();
+        let ends = wakeup.job.ends();
+        !armed
+            || moved
+            || engine.interface.any_waiting()
+            || engine.faults.any.get()
+            || wakeup.ends.replace(ends) != ends
+    }
+}
+
+impl Engine {
+    /// The descriptor of this rank, made now if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Os`] without descriptors to be had; [`Error::Forked`].
+    pub(crate) fn wakeup(&self) -> Result<Rc<Wakeup>> {
+        self.check_own("making an event descriptor")?;
+        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
+            return Ok(wakeup);
+        }
+        let wakeup = Rc::new(Wakeup::new(self)?);
+        self.wakeup.armed.set(false);
+        *self.wakeup.wakeup.borrow_mut() = Rc::downgrade(&wakeup);
+        Ok(wakeup)
+    }
+
+    /// Arms: what comes from now on makes the descriptor readable. `false`: something has come already, or was signalled.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`], [`Error::Forked`], [`Error::MemoryLost`].
+    pub(crate) fn arm(&self, wakeup: &Wakeup) -> Result<bool> {
+        self.check_outside_handler(DOING)?;
+        if wakeup.take_signals() {
+            return Ok(false);
+        }
+        self.arm_apart_from_signals(wakeup)
+    }
+
+    fn arm_apart_from_signals(&self, wakeup: &Wakeup) -> Result<bool> {
+        // The descriptor, and what makes it readable, are the parent's.
+        self.check_own(DOING)?;
+        if !self.job.is_intact() {
+            return Err(Error::MemoryLost { doing: DOING.into() });
+        }
+        // Arming takes back what made the descriptor readable, which may be what some task waits for. Behind it: also what tasks waited for
+        // that were added meanwhile.
+        let _waking = Waking(wakeup);
+        self.look_for_dead(wakeup);
+        wakeup.notices.set(self.pace().map_or(0, Pace::notices));
+        self.wakeup.armed.set(false);
+        let armed = listen(self.job.sleep_word(self.rank), self.fences(), &mut Arms(self, wakeup));
+        if armed {
+            self.wakeup.armed.set(true);
+            if self.pace().is_none() {
+                wakeup.restart_alarm(self.longest_silence());
+            }
+        }
+        Ok(armed)
+    }
+
+    /// Looks for dead peers where nobody else does, if that is due.
+    fn look_for_dead(&self, wakeup: &Wakeup) {
+        let is_due = |looked: &Instant| looked.elapsed() >= LOOK;
+        if !self.job.supervised() && self.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
+            wakeup.looked.set(Some(Instant::now()));
+            self.check_for_dead();
+        }
+    }
+
+    /// The timer of an armed descriptor: for what may come unannounced, and for rings that failed.
+    fn longest_silence(&self) -> Duration {
+        let is_brief = self.may_come_unseen() || self.job.may_be_unreachable(self.rank);
+        let brief = is_brief.then_some(UNANNOUNCED);
+        [brief, self.networks.longest_sleep()].into_iter().flatten().fold(LOOK, Duration::min)
+    }
+
+    /// Makes an armed descriptor readable, since this rank is about to sleep otherwise and takes the announcement back.
+    #[inline]
+    pub(super) fn disarm(&self) {
+        if self.wakeup.armed.get() {
+            self.disarm_now();
+        }
+    }
+
+    #[cold]
+    fn disarm_now(&self) {
+        if !self.is_own() {
+            return;
+        }
+        self.wakeup.armed.set(false);
+        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
+            wakeup.make_readable();
+        }
+    }
+
+    /// Whether the descriptor becomes readable within `limit`, by something other than a look for dead peers of an armed descriptor. In
+    /// virtual time that is a limit of it. Makes no progress.
+    ///
+    /// # Errors
+    /// Those of the system; [`Error::Forked`]; in virtual time [`Error::Standstill`] if nothing can come any more.
+    pub(crate) fn poll_descriptor(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
+        self.check_own(DOING)?;
+        match self.pace() {
+            Some(pace) => self.poll_virtual(wakeup, pace, limit),
+            None => self.poll_real(wakeup, limit),
+        }
+    }
+
+    fn poll_real(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
+        let end = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if !wakeup.poll(left)? {
+                return Ok(false);
+            }
+            if !self.is_look(wakeup) {
+                return Ok(true);
+            }
+            self.look_for_dead(wakeup);
+            // It stays armed, and nothing that was announced is taken back: only the timer goes on.
+            wakeup.set_alarm(LOOK);
+            let has_message = self.interface.any_waiting();
+            wakeup.found.set(wakeup.found.get() + u64::from(has_message));
+            if has_message || wakeup.ends.get() != wakeup.job.ends() {
+                wakeup.make_readable();
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The descriptor is readable since its timer has expired, and for nothing else: it is armed, and nobody has taken back the announcement.
+    fn is_look(&self, wakeup: &Wakeup) -> bool {
+        let is_silent = self.networks.is_empty() && !self.may_come_unseen() && !self.job.may_be_unreachable(self.rank);
+        is_silent
+            && self.job.sleep_word(self.rank).listens()
+            && self.is_still_armed(wakeup)
+            && wakeup.due.get().is_some_and(|(_, set)| set == LOOK)
+            && !wakeup.is_rung()
+    }
+
+    fn poll_virtual(&self, wakeup: &Wakeup, pace: &dyn Pace, limit: Option<Duration>) -> Result<bool> {
+        let end = limit.map(|limit| pace.now().saturating_add(limit));
+        loop {
+            if wakeup.poll(Some(Duration::ZERO))? {
+                return Ok(true);
+            }
+            if self.wakeup.armed.get() && pace.notices() != wakeup.notices.get() {
+                // Virtual time knows of events that the interface does not announce.
+                wakeup.make_readable();
+                return Ok(true);
+            }
+            if end.is_some_and(|end| pace.now() >= end) {
+                return Ok(false);
+            }
+            // It is armed all the time: notices tell what came.
+            let armed = self.wakeup.armed.replace(false);
+            let goes_on = self.sleep_virtual(pace, end);
+            if armed {
+                // The sleep has taken the announcement back. No other rank runs meanwhile.
+                self.job.sleep_word(self.rank).announce_listening(Fences::Full, || false);
+                self.wakeup.armed.set(true);
+            }
+            if !goes_on && end.is_none() {
+                return Err(Error::Standstill { doing: DOING.into() });
+            }
+        }
+    }
+
+    /// Arms and sleeps until something comes, for at most `limit`; `false`: nothing did. Makes no progress. Returns at once if
+    /// something waits to be handled.
+    ///
+    /// # Errors
+    /// As [`Engine::arm`] and [`Engine::poll_descriptor`].
+    pub(crate) fn wait_for_event(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
+        if !self.arm(wakeup)? {
+            return Ok(true);
+        }
+        self.poll_descriptor(wakeup, limit)
+    }
+
+    /// Sleeps until something comes, for at most `limit`, without the descriptor. May return early.
+    pub(crate) fn nap_until_event(&self, wakeup: &Wakeup, limit: Duration) -> Result<()> {
+        self.check_outside_handler(DOING)?;
+        if self.arm(wakeup)? {
+            self.poll_descriptor(wakeup, Some(limit))?;
+        }
+        Ok(())
+    }
+
+    /// Nothing has come since it was armed.
+    fn is_still_armed(&self, wakeup: &Wakeup) -> bool {
+        self.wakeup.armed.get()
+            && self.job.sleep_word(self.rank).is_announced()
+            && (self.networks.is_empty() || matches!(wakeup.poll(Some(Duration::ZERO)), Ok(false)))
+    }
+
+    /// What drives the tasks of this rank, if there is such a driver and no wait does now.
+    pub(super) fn driver(&self) -> Option<Rc<Wakeup>> {
+        if self.wakeup.drivers.get() == 0 || self.is_driving() || !self.is_own() {
+            return None;
+        }
+        self.wakeup.wakeup.borrow().upgrade()
+    }
+
+    /// Adds a driver of tasks, until [`Engine::end_driver`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] in virtual time.
+    pub(crate) fn begin_driver(&self) -> Result<()> {
+        if self.pace().is_some() {
+            let why =
+                "on a simulated network time passes only in waits of this library: tasks are polled again and again"
+                    .into();
+            return Err(Error::InvalidArgument { operation: "driver", why });
+        }
+        self.wakeup.drivers.set(self.wakeup.drivers.get() + 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() + 1));
+        Ok(())
+    }
+
+    /// Ends a driver. Tasks that wait are polled, and without another driver again and again.
+    pub(crate) fn end_driver(&self, wakeup: &Wakeup) {
+        self.wakeup.drivers.set(self.wakeup.drivers.get() - 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() - 1));
+        if self.is_own() {
+            wakeup.wake_tasks();
+        }
+    }
+
+    /// What a driver does when the descriptor is readable: makes progress until nothing is left, wakes the tasks that wait, and arms.
+    ///
+    /// # Errors
+    /// As [`Engine::arm`] and [`Engine::poll_alive`]. It arms before it returns an error of the latter: the next turn is due when something comes.
+    pub(crate) fn drive_tasks(&self, wakeup: &Wakeup) -> Result<()> {
+        self.check_outside_handler("driving tasks")?;
+        let _waking = Waking(wakeup);
+        for _ in 0..BURST {
+            wakeup.take_signals();
+            let polled = self.poll_alive("driving tasks");
+            if matches!(polled, Ok(1..)) {
+                continue;
+            }
+            let armed = self.arm(wakeup)?;
+            if let Err(error) = polled {
+                if !armed {
+                    wakeup.make_readable();
+                }
+                return Err(error);
+            }
+            if armed {
+                return Ok(());
+            }
+        }
+        // Others of the program's tasks have their turn first.
+        wakeup.make_readable();
+        Ok(())
+    }
+
+    /// What a future does that is not ready: with a driver it waits to be woken, else it asks to be polled again at once. Its last
+    /// check, `ready`, comes after the arming, so nothing is missed in between.
+    #[cold]
+    pub(crate) fn sleep_or_again<T>(
+        &self,
+        context: &Context<'_>,
+        ready: &mut dyn FnMut() -> Result<Option<T>>,
+    ) -> Poll<Result<T>> {
+        let Some(wakeup) = self.driver() else {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        };
+        if let Err(error) = self.arm_for_task(&wakeup) {
+            return Poll::Ready(Err(error));
+        }
+        match ready() {
+            Ok(None) => {
+                self.let_sleep(&wakeup, context);
+                Poll::Pending
+            }
+            Ok(Some(value)) => Poll::Ready(Ok(value)),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Sees to it that the driver wakes a task that is about to wait and checks once more what it waits for: at what comes from now on, or,
+    /// if something has come that the driver has to handle, after that.
+    ///
+    /// # Errors
+    /// As [`Engine::arm`].
+    pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<()> {
+        if !self.is_still_armed(wakeup) && !self.arm_apart_from_signals(wakeup)? {
+            // Arming has taken back what would have told the driver.
+            wakeup.make_readable();
+        }
+        Ok(())
+    }
+
+    /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and what the task waits for was checked since.
+    pub(super) fn let_sleep(&self, wakeup: &Wakeup, context: &Context<'_>) {
+        if self.wakeup.armed.get() {
+            // The check may have left something to send.
+            wakeup.shorten_alarm(self.longest_silence());
+        }
+        wakeup.add_task(context.waker());
+    }
+
+    /// Something happened to this rank by its own doing, which tasks may wait for.
+    #[inline]
+    pub(crate) fn wake_tasks(&self) {
+        if self.wakeup.drivers.get() == 0 {
+            return;
+        }
+        // Also in a wait of this rank, whose end lets the tasks run.
+        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
+            wakeup.wake_tasks();
+        }
+    }
+}
+
+/// Wakes tasks when a driver's turn or an arming ends, also by an error. Behind a panic the descriptor is readable, and the next turn wakes
+/// them.
+struct Waking<'a>(&'a Wakeup);
+
+impl Drop for Waking<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A second panic, of a waker, would abort: the next turn wakes them.
+            self.0.make_readable();
+        } else {
+            self.0.wake_tasks();
+        }
+    }
+}
