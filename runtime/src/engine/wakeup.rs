@@ -70,7 +70,7 @@ pub(crate) struct Wakeup {
     handles: Cell<usize>,
     arrivals_only: Cell<usize>,
     /// Ends of ranks that an arming has told of.
-    ends: Cell<u32>,
+    ends: Cell<u64>,
     /// Notices of virtual time when it was armed.
     notices: Cell<u64>,
     /// When dead peers were looked for.

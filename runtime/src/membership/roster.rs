@@ -561,13 +561,6 @@ impl JobMemory {
         flags.iter().any(|flag| flag.load(Ordering::SeqCst) != 0)
     }
 
-    /// Ranks that have ended, in any way.
-    pub fn ends(&self) -> u32 {
-        let Header { lost, left, .. } = self.header();
-        // Pairs with the Release in `end_from`.
-        lost.load(Ordering::Acquire) + left.load(Ordering::Acquire)
-    }
-
     /// Whether any rank died or panicked.
     #[inline(always)]
     pub fn any_lost(&self) -> bool {
