@@ -88,7 +88,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 38] = [
+pub const ALL: [Kind; 39] = [
     Put,
     PutRandom,
     PutAddress,
