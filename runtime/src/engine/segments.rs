@@ -434,7 +434,7 @@ impl Engine {
         holders
     }
 
-    /// `rank` uses the segment no more.
+    /// `rank` no longer uses the segment.
     pub(crate) fn acknowledge(&self, rank: usize, number: u32, generation: u64) {
         if let Some(waiting) = self.segments.books.borrow_mut().closing.get_mut(&(number, generation)) {
             waiting.remove(&rank);

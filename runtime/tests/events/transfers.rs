@@ -1,9 +1,5 @@
 //! Long and short transfers from and to memory of the caller's, by the world and by contexts.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
 use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::{Completion, Counter, Result, Simulated, Transport, World};
@@ -122,82 +118,6 @@ fn long_memory_arrives_in_each_way() {
             }
         }
     });
-}
-
-/// Handlers panic while rank 0 waits for gets: the memory of such a get is its caller's again, and what comes late goes nowhere.
-fn give_up(world: &World, len: usize, by_context: bool, given_up: &AtomicU64) -> Result<()> {
-    const PANICS: u64 = 6;
-    let array = world.alloc::<u64>(2 * len)?;
-    let (context, lent) = (world.context()?, array.for_threads());
-    array.write(0, &numbers(world.rank(), 2 * len));
-    world.set_state(Counter::new());
-    world.barrier()?;
-    if world.rank() == 1 {
-        for i in 0..PANICS {
-            world.operation().invoke(0, (), |context, ()| {
-                context.state::<Counter>().expect("was set").add(1);
-                resume_unwind(Box::new("a handler"))
-            })?;
-            for _ in 0..10 * i {
-                world.poll()?;
-                world.sleep(Duration::from_micros(1));
-            }
-        }
-        return world.barrier();
-    }
-    let (panics, right) = (world.state::<Counter>().expect("was set"), numbers(1, 2 * len));
-    let get = |into: &mut [u64], at: usize| {
-        catch_unwind(AssertUnwindSafe(|| match by_context {
-            true => context.get_slice(&lent, 1, at, into),
-            false => array.get_slice(1, at, into),
-        }))
-    };
-    let (mut late, mut came) = (vec![0; len], vec![0; len]);
-    while panics.value() < PANICS {
-        late.fill(0);
-        if let Ok(outcome) = get(&mut late, 0) {
-            outcome?;
-            assert!(late == right[..len]);
-            continue;
-        }
-        given_up.fetch_add(1, Ordering::Relaxed);
-        late.fill(u64::MAX);
-        // The answer may be on the way: it is not taken for that of the next get.
-        loop {
-            came.fill(0);
-            if let Ok(outcome) = get(&mut came, len) {
-                outcome?;
-                break;
-            }
-        }
-        assert!(came == right[len..], "{len} words");
-        for _ in 0..50 {
-            let _ = catch_unwind(AssertUnwindSafe(|| world.poll()));
-            world.sleep(Duration::from_micros(1));
-        }
-        assert!(
-            late.iter().all(|word| *word == u64::MAX),
-            "{len} words: the network has written to memory that it gave back"
-        );
-    }
-    world.barrier()
-}
-
-#[test]
-fn a_get_that_is_given_up_leaves_its_memory_alone() {
-    for (len, by_context) in [(700, false), (700, true), (LONG, false), (LONG, true)] {
-        let given_up = AtomicU64::new(0);
-        check("gets that are given up", 2, |seed| {
-            for memory in [Memory::Emulated, Memory::Posted, Memory::Direct] {
-                let config = Config { memory, ..Config::new(2, seed).wild() };
-                let results = Simulated::new(config).run(|world| give_up(world, len, by_context, &given_up));
-                for result in results.expect("the job runs") {
-                    result.unwrap_or_else(|error| panic!("{memory:?}, seed {seed}, {len} words: {error}"));
-                }
-            }
-        });
-        assert!(given_up.into_inner() > 0, "{len} words, by a context: {by_context}: no get was given up");
-    }
 }
 
 #[test]
