@@ -139,6 +139,10 @@ impl JobMemory {
         header.slots.store(slots as u32, Ordering::Relaxed);
         header.stride_log2.store(stride_log2, Ordering::Relaxed);
         header.reserved_huge_pages.store(u32::from(reserved), Ordering::Relaxed);
+        let mut key = [0; 32];
+        rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::os("making the job's key", "getrandom", e))?;
+        job.set_key(key);
         // Pairs with the Acquire load in `from_fd`.
         header.magic.store(MAGIC, Ordering::Release);
         Ok(job)
