@@ -56,7 +56,7 @@ pub struct Peer {
     pub is_deferred: bool,
     /// Notices that it has not said it has taken.
     pub notices_sent: u32,
-    notices_taken: u32,
+    pub notices_taken: u32,
     /// Posts so far.
     pub posts: u64,
 }

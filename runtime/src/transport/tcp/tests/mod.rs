@@ -58,7 +58,9 @@ impl End {
 }
 
 fn turn(ends: &[End]) {
-    ends.iter().for_each(|end| drop(end.worker.progress()));
+    for end in ends {
+        end.worker.progress();
+    }
 }
 
 #[test]
