@@ -339,7 +339,10 @@ impl Link {
                 (kind, fields, *asked == *len)
             }
         };
-        if ticket.is_some() {
+        // The last frame that has room asks for more.
+        let is_full = self.unacked.len() + 1 >= self.limits.frames
+            || self.in_flight + own.len() + user_len >= self.limits.bytes;
+        if ticket.is_some() || is_full {
             flags |= WANT_ACK;
         }
         let post = item.post;

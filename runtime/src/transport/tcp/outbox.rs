@@ -83,6 +83,7 @@ impl Outbox {
     pub fn consume(&mut self, mut count: usize) {
         self.len -= count;
         while count > 0 {
+            let is_last = self.chunks.len() == 1;
             let Some(first) = self.chunks.front_mut() else { return };
             let left = first.bytes().len() - self.gone;
             if count < left {
@@ -92,7 +93,7 @@ impl Outbox {
             (count, self.gone) = (count - left, 0);
             match first {
                 // Kept for the next frame.
-                Chunk::Own(bytes) if self.len == 0 => bytes.clear(),
+                Chunk::Own(bytes) if is_last => bytes.clear(),
                 _ => drop(self.chunks.pop_front()),
             }
         }
