@@ -48,6 +48,29 @@ use super::stream::FlowLimits;
 #[cfg(test)]
 use super::lock::Mutex;
 
+/// Feeds `bytes` to every decoder. Panics are the finding.
+#[cfg(any(test, fuzzing))]
+pub fn decode(bytes: &[u8]) {
+    let _ = Address::decode(bytes);
+    let _ = bytes.first_chunk().and_then(frame::Head::decode);
+    let _ = bytes.first_chunk().and_then(handshake::Hello::decode);
+    let _ = bytes.split_first().and_then(|(kind, body)| frame::Body::decode(*kind, body));
+    let mut accepting = handshake::Accepting::new([3; handshake::NONCE]);
+    for part in bytes.chunks(50) {
+        let part = &part[..part.len().min(accepting.wanted())];
+        let place = |_: &handshake::Hello| Some(handshake::Position { epoch: 1, received: 2 });
+        if matches!(accepting.take(&JobKey::new([1; KEY]), part, place), handshake::Step::Refused) {
+            break;
+        }
+    }
+    let mut link = link::Link::new(TUNING.limits);
+    let established = handshake::Established { epoch: 1, received: 0, keys: JobKey::new([1; KEY]).own() };
+    if link.connect(established).is_ok() {
+        let mut rest = bytes;
+        while let Ok(Some(_)) = link.next(&mut rest) {}
+    }
+}
+
 /// How deep queues are. Chosen: a megabyte under way keeps 10 Gbit/s busy over 0.8 ms.
 const TUNING: Tuning = Tuning {
     flow: FlowLimits { slots: 16, credits: 32, fragment: 16 << 10, message: 4 << 20 },

@@ -240,6 +240,7 @@ fn a_refusal_comes_before_the_acknowledgement_of_what_is_refused() {
     let mut rest = &bytes[..];
     assert!(pair.links[1].next(&mut rest).expect("whole").is_some());
     pair.links[1].refuse(5, -23);
+    while pair.links[1].next(&mut rest).expect("whole").is_some() {}
     for _ in 0..20 {
         (0..2).rev().for_each(|end| pair.send(end, usize::MAX));
         pair.receive(1, usize::MAX).expect("whole");
