@@ -10,7 +10,6 @@ use crate::settings::Transport;
 use crate::transport::providers::{Provider, Setup, choose, for_each_provider};
 use crate::transport::{Confined, Domain, Interface, Resource};
 
-
 /// A device that was found, and what opens it as a network.
 struct Candidate<'a> {
     resource: Resource,

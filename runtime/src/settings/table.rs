@@ -175,7 +175,10 @@ pub const KNOWN: &[Known] = &[
         name: "BELLWETHER_TRANSPORT",
         meaning: "how ranks reach each other's memory",
         values: Values::Words(&[
-            ("auto", "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device."),
+            (
+                "auto",
+                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device.",
+            ),
             (
                 "shm-contract",
                 "Shared memory, treated as a network: every call goes through the transport interface. For tests.",

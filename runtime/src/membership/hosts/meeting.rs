@@ -121,8 +121,7 @@ impl HubListener {
                     Heard::Greeting(greeting) => greeting,
                 };
                 let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                if same(&greeting.secret, &password) && (1..hosts as u64).contains(&greeting.host) && is_new
-                {
+                if same(&greeting.secret, &password) && (1..hosts as u64).contains(&greeting.host) && is_new {
                     // So few bytes have room; a caller that is gone tells so itself.
                     let _ = (&caller.stream).write_all(&answer);
                     lines.push(Connection::new(greeting.host as usize, caller.stream)?);

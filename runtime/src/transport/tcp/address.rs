@@ -86,7 +86,8 @@ impl Address {
         let (peer, port) = (half(4), u16::from_le_bytes([bytes[24], bytes[25]]));
         let address =
             Address { rank: rank_of(peer), interface: peer >> RANK_BITS, nonce: word(8), stack: word(16), port, hosts };
-        let is_sound = half(0) == MAGIC && (address.interface as usize) < INTERFACES && port != 0 && bytes[26..28] == [0; 2];
+        let is_sound =
+            half(0) == MAGIC && (address.interface as usize) < INTERFACES && port != 0 && bytes[26..28] == [0; 2];
         if is_sound { Ok(address) } else { Err(Error::Unreachable) }
     }
 }

@@ -190,7 +190,8 @@ impl Core {
                 // SAFETY: registered memory of this length, as long as the call lasts; the bytes are elsewhere.
                 let write = |to| unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
                 // A notice alone has no memory.
-                let written = if bytes.is_empty() { Ok(()) } else { self.registry.access(key, address, bytes.len(), write) };
+                let written =
+                    if bytes.is_empty() { Ok(()) } else { self.registry.access(key, address, bytes.len(), write) };
                 match (written, notice) {
                     (Ok(()), Some(notice)) => self.notices.push_back((from, notice)),
                     (Ok(()), None) => {}

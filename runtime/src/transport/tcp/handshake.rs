@@ -278,7 +278,8 @@ mod tests {
         let step = Accepting::new([3; NONCE]).take(&key, &[0x55; HELLO], |_| Some(OURS));
         assert!(matches!(step, Step::Refused));
         // All at once, before the challenge can have been seen.
-        let step = Accepting::new([3; NONCE]).take(&key, &[&hello().encode()[..], &[1; PROOF]].concat(), |_| Some(OURS));
+        let step =
+            Accepting::new([3; NONCE]).take(&key, &[&hello().encode()[..], &[1; PROOF]].concat(), |_| Some(OURS));
         assert!(matches!(step, Step::Refused));
     }
 }

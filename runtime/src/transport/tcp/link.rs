@@ -38,10 +38,28 @@ pub struct Broken(pub &'static str);
 
 enum What {
     /// A body whose bytes are the link's own.
-    Own { kind: u8, body: Fields, ticket: Option<u64>, refuses: Option<u64> },
+    Own {
+        kind: u8,
+        body: Fields,
+        ticket: Option<u64>,
+        refuses: Option<u64>,
+    },
     /// Blocks of the user's memory.
-    Put { key: u64, address: u64, pieces: Pieces, len: usize, sent: usize, ticket: u64 },
-    Get { key: u64, address: u64, len: usize, asked: usize, token: u64 },
+    Put {
+        key: u64,
+        address: u64,
+        pieces: Pieces,
+        len: usize,
+        sent: usize,
+        ticket: u64,
+    },
+    Get {
+        key: u64,
+        address: u64,
+        len: usize,
+        asked: usize,
+        token: u64,
+    },
 }
 
 /// An operation that is not all in frames yet.
@@ -340,8 +358,8 @@ impl Link {
             }
         };
         // The last frame that has room asks for more.
-        let is_full = self.unacked.len() + 1 >= self.limits.frames
-            || self.in_flight + own.len() + user_len >= self.limits.bytes;
+        let is_full =
+            self.unacked.len() + 1 >= self.limits.frames || self.in_flight + own.len() + user_len >= self.limits.bytes;
         if ticket.is_some() || is_full {
             flags |= WANT_ACK;
         }

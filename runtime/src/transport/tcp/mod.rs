@@ -42,11 +42,11 @@ use self::secret::JobKey;
 use self::state::{Own, State};
 use super::attributes::{Capabilities, Locality, Resource};
 use super::error::{Error, Result};
+#[cfg(test)]
+use super::lock::Mutex;
 use super::memory::Registry;
 use super::port;
 use super::stream::FlowLimits;
-#[cfg(test)]
-use super::lock::Mutex;
 
 /// Feeds `bytes` to every decoder. Panics are the finding.
 #[cfg(any(test, fuzzing))]
@@ -123,18 +123,26 @@ pub struct Offer {
 pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
     let all = interfaces::here();
     let Some(wanted) = wanted else {
-        return if all.is_empty() { Err("no network interface is up".into()) } else { Ok(Offer { interfaces: all, is_forced: false }) };
+        return if all.is_empty() {
+            Err("no network interface is up".into())
+        } else {
+            Ok(Offer { interfaces: all, is_forced: false })
+        };
     };
     let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
     match all.iter().find(|interface| interface.name == wanted) {
         Some(one) => Ok(Offer { interfaces: vec![one.clone()], is_forced: true }),
-        None => Err(format!("BELLWETHER_TCP_INTERFACE={wanted}, but no interface of that name is up; there are: {}", names())),
+        None => Err(format!(
+            "BELLWETHER_TCP_INTERFACE={wanted}, but no interface of that name is up; there are: {}",
+            names()
+        )),
     }
 }
 
 impl Offer {
     fn resource(&self) -> Resource {
-        let outward: Vec<&HostInterface> = self.interfaces.iter().filter(|interface| !interface.is_loopback()).collect();
+        let outward: Vec<&HostInterface> =
+            self.interfaces.iter().filter(|interface| !interface.is_loopback()).collect();
         let shown: Vec<&HostInterface> = if outward.is_empty() { self.interfaces.iter().collect() } else { outward };
         let bandwidth = shown.iter().map(|interface| interface.bandwidth).fold(0.0, f64::max);
         let device = shown.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join("+");

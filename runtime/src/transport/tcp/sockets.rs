@@ -72,7 +72,9 @@ fn moved(outcome: rustix::io::Result<usize>) -> Moved {
     match outcome {
         Ok(0) => Moved::Over,
         Ok(count) => Moved::Bytes(count),
-        Err(error) if matches!(Error::from(error).kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Moved::None,
+        Err(error) if matches!(Error::from(error).kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Moved::None
+        }
         Err(_) => Moved::Over,
     }
 }
@@ -86,7 +88,9 @@ pub fn read(stream: &TcpStream, into: &mut [u8]) -> Moved {
 pub fn write(stream: &TcpStream, blocks: &[IoSlice<'_>]) -> Moved {
     match blocks {
         // No signal if the other end is gone.
-        [one] => moved(rustix::net::send(stream, one, rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT)),
+        [one] => {
+            moved(rustix::net::send(stream, one, rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT))
+        }
         _ => moved(rustix::net::sendmsg(
             stream,
             blocks,
@@ -130,8 +134,12 @@ impl Set {
     /// Waits for something else of a descriptor.
     pub fn change(&self, fd: impl AsFd, number: u64, interest: Interest) {
         // Fails for one that is not in the set, which nobody asks for.
-        let _ =
-            rustix::event::epoll::modify(&*self.0, fd, rustix::event::epoll::EventData::new_u64(number), interest.flags());
+        let _ = rustix::event::epoll::modify(
+            &*self.0,
+            fd,
+            rustix::event::epoll::EventData::new_u64(number),
+            interest.flags(),
+        );
     }
 
     /// Takes a descriptor out.

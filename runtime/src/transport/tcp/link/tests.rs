@@ -166,7 +166,9 @@ fn an_end_that_reads_on_while_the_next_connection_is_made_drops_what_comes_twice
     let stale = pair.links[1].position();
     pair.hand(1, &late).expect("whole");
     pair.links[0].disconnect();
-    let keys = [0, 1].map(|end| pair.key.session([super::super::secret::End::Dialer, super::super::secret::End::Acceptor][end], b"again"));
+    let keys = [0, 1].map(|end| {
+        pair.key.session([super::super::secret::End::Dialer, super::super::secret::End::Acceptor][end], b"again")
+    });
     for (end, keys) in keys.into_iter().enumerate() {
         let received = if end == 0 { stale.received } else { 0 };
         pair.links[end].connect(Established { epoch: 2, received, keys }).expect("the same link");
@@ -200,8 +202,7 @@ fn puts_of_the_users_memory_are_cut_up_and_sent_again() {
     }
     pair.connect(0);
     pair.settle();
-    let mut expected: Vec<u64> =
-        (0..5).map(|segment| (segment * SEGMENT as u64) << 32 | SEGMENT as u64).collect();
+    let mut expected: Vec<u64> = (0..5).map(|segment| (segment * SEGMENT as u64) << 32 | SEGMENT as u64).collect();
     expected.extend([(5 * SEGMENT as u64) << 32 | 77, 99]);
     assert_eq!(pair.came[1], expected);
     assert_eq!(pair.released, [token]);

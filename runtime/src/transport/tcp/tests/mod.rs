@@ -14,8 +14,8 @@ use super::handshake::{HELLO, Hello, NONCE, Position};
 use super::*;
 use crate::transport::conformance::wait;
 use crate::transport::{
-    AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Events, Flush, Interface as _, InterfaceOptions, Iov, Posted, Resume,
-    Worker,
+    AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Events, Flush, Interface as _, InterfaceOptions, Iov,
+    Posted, Resume, Worker,
 };
 
 /// One rank, all of it.
@@ -70,7 +70,8 @@ fn connections_that_break_lose_and_repeat_nothing() {
     let came = [0, 1].map(|_| Rc::new(RefCell::new(Vec::new())));
     for (end, came) in ends.iter().zip(&came) {
         let list = Rc::clone(came);
-        let note = move |message: &crate::transport::Message<'_>| list.borrow_mut().push(message.short().expect("short").0);
+        let note =
+            move |message: &crate::transport::Message<'_>| list.borrow_mut().push(message.short().expect("short").0);
         end.interface.set_handler(0, Some(Box::new(note))).expect("an id");
     }
     let counter = [const { AtomicU64::new(0) }; 1000];
