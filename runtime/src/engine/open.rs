@@ -85,7 +85,7 @@ fn none(setup: Setup<'_>, why: &str) -> Error {
     let (rank, job) = (setup.place.rank, &setup.place.job);
     Error::Start(match (0..job.ranks()).find(|other| !job.is_here(*other)) {
         Some(other) => format!(
-            "ranks {rank} and {other} are on different hosts, which takes an RDMA network, but on that of rank {rank}: {why}; \
+            "ranks {rank} and {other} are on different hosts, which takes a network between them, but on that of rank {rank}: {why}; \
              start all ranks on one host (`mpirun --host`, `srun --nodes=1`), or see `bellwether info`"
         ),
         None => {
