@@ -163,7 +163,8 @@ pub enum Body<'a> {
 }
 
 /// Most bytes of a body before its data.
-pub const FIELDS: usize = 48;
+#[cfg(test)]
+const FIELDS: usize = 48;
 
 /// The fields of a body before its data.
 pub type Fields = smallvec::SmallVec<[u8; 96]>;

@@ -77,6 +77,7 @@ impl TcpWire {
         })
     }
 
+    #[cfg(test)]
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
