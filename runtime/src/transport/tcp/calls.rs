@@ -125,10 +125,11 @@ impl Calls {
                     }
                 }
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        if self.callers.pop_front().is_none() {
-                            return self.pause(now);
-                        }
+                    // Who waits longest makes room, if somebody does.
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+                        if self.callers.pop_front().is_none() =>
+                    {
+                        return self.pause(now);
                     }
                     Some(libc::EAGAIN) => return,
                     // EINTR, or a connection that broke before it was taken in (accept(2), section Error handling).
