@@ -42,6 +42,7 @@ struct Dial {
     /// None until the connection is made.
     dialing: Option<Dialing>,
     since: Instant,
+    target: SocketAddr,
     left: VecDeque<SocketAddr>,
     /// Every address so far was refused by its host: nobody listens there.
     is_refused: bool,
@@ -87,6 +88,14 @@ impl Calls {
         }
     }
 
+    /// Ends the caller that waits longest. Returns whether there was one.
+    fn drop_oldest(&mut self) -> bool {
+        let Some(oldest) = self.callers.pop_front() else { return false };
+        // A forked child may hold the socket, too: then closing it does not take it out.
+        self.set.remove(&oldest.stream);
+        true
+    }
+
     /// Takes nobody in for a while.
     fn pause(&mut self, now: Instant) {
         if let Some(listener) = &self.listener {
@@ -105,13 +114,13 @@ impl Calls {
     /// Takes in who has called, while there are places.
     fn accept(&mut self, now: Instant) {
         for _ in 0..STRANGERS {
-            let Some(listener) = &self.listener else { return };
             if self.callers.len() >= STRANGERS {
                 match self.callers.front() {
-                    Some(oldest) if now.duration_since(oldest.since) >= GRACE => drop(self.callers.pop_front()),
+                    Some(oldest) if now.duration_since(oldest.since) >= GRACE => _ = self.drop_oldest(),
                     _ => return self.pause(now),
                 }
             }
+            let Some(listener) = &self.listener else { return };
             match listener.accept() {
                 Ok((stream, _)) => {
                     let Some(nonce) = random() else { return };
@@ -126,9 +135,7 @@ impl Calls {
                 }
                 Err(error) => match error.raw_os_error() {
                     // Who waits longest makes room, if somebody does.
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-                        if self.callers.pop_front().is_none() =>
-                    {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) if !self.drop_oldest() => {
                         return self.pause(now);
                     }
                     Some(libc::EAGAIN) => return,
@@ -152,7 +159,14 @@ impl State {
 
     /// Begins the calls that are due, ends those that take too long; returns when to look again.
     pub fn call_timers(&mut self, now: Instant) -> Option<Instant> {
-        self.calls.callers.retain(|caller| now.duration_since(caller.since) < PATIENCE);
+        let set = self.calls.set.clone();
+        self.calls.callers.retain(|caller| {
+            let stays = now.duration_since(caller.since) < PATIENCE;
+            if !stays {
+                set.remove(&caller.stream);
+            }
+            stays
+        });
         self.calls.resume(now);
         let late: Vec<u32> = self
             .calls
@@ -182,7 +196,11 @@ impl State {
         }
         // Of one that has called without being named here nothing is known but that: it has to call again.
         let Some(address) = peer.address else { return };
-        let left: VecDeque<SocketAddr> = address.targets(stack).into();
+        let mut left: VecDeque<SocketAddr> = address.targets(stack).into();
+        // What led there before comes first.
+        if let Some(at) = left.iter().position(|target| Some(*target) == peer.reached_at) {
+            left.swap(0, at);
+        }
         self.dial(number, left, true, now);
     }
 
@@ -192,7 +210,7 @@ impl State {
             match sockets::dial(target) {
                 Ok(stream) => {
                     if self.calls.set.add(&stream, DIAL | u64::from(number), Interest::Output).is_ok() {
-                        let dial = Dial { stream, dialing: None, since: now, left, is_refused };
+                        let dial = Dial { stream, dialing: None, since: now, target, left, is_refused };
                         self.calls.dials.insert(number, dial);
                         return;
                     }
@@ -252,6 +270,7 @@ impl State {
                     self.has_calls = true;
                     return;
                 }
+                self.core.peer(number).reached_at = Some(dial.target);
                 self.adopt(number, dial.stream, established, None);
             }
         }
@@ -284,7 +303,7 @@ impl State {
         let count = match sockets::read(&caller.stream, &mut bytes[..wanted]) {
             Moved::Bytes(count) => count,
             Moved::None => return self.calls.callers.insert(at, caller),
-            Moved::Over => return,
+            Moved::Over => return self.calls.set.remove(&caller.stream),
         };
         let key = self.key().clone();
         let place = |hello: &Hello| {
@@ -300,10 +319,10 @@ impl State {
                 let _ = sockets::write(&caller.stream, &[std::io::IoSlice::new(&bytes)]);
                 self.calls.callers.insert(at, caller);
             }
-            Step::Refused => {}
+            Step::Refused => self.calls.set.remove(&caller.stream),
             Step::Done(established, _) => {
+                self.calls.set.remove(&caller.stream);
                 let Some(hello) = caller.accepting.caller().copied() else { return };
-                self.calls.set.remove(caller.stream.as_fd());
                 self.adopt(hello.from.0, caller.stream, established, Some(&hello));
             }
         }

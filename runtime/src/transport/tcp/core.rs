@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::address::Address;
 use super::frame::{Body, NO_TOKEN};
-use super::link::{Broken, NO_POST};
+use super::link::Broken;
 use super::peer::{Peer, Tuning};
 use crate::memory::copy::copy;
 use crate::transport::error::{Error, Result};
@@ -62,6 +62,8 @@ pub struct Core {
     pub arrivals: VecDeque<Arrived>,
     pub done: VecDeque<Done>,
     pub notices: VecDeque<(u32, u32)>,
+    /// Changes with what is not in the above and somebody may wait for: accesses by peers, acknowledgements, credits.
+    pub changes: u64,
     /// Changes with each loss.
     pub losses: u64,
 }
@@ -81,6 +83,7 @@ impl Core {
             arrivals: VecDeque::new(),
             done: VecDeque::new(),
             notices: VecDeque::new(),
+            changes: 0,
             losses: 0,
         }
     }
@@ -163,14 +166,21 @@ impl Core {
         let mut rest = bytes;
         loop {
             let Some(peer) = self.peers.get_mut(&from) else { return Ok(0) };
+            let acknowledged = peer.link.acknowledged();
             let body = peer.link.next(&mut rest)?;
-            if peer.link.has_released() {
-                for token in peer.link.take_released() {
-                    self.release(token);
-                }
+            self.changes += u64::from(peer.link.acknowledged() != acknowledged);
+            let released = peer.link.take_released();
+            let is_last = body.is_none();
+            // A refusal before the release of what it refuses.
+            if let Some(Err(broken)) = body.map(|body| self.serve(from, body)) {
+                // It counts as received: it would not come again over another connection.
+                tracing::error!(peer = from, why = broken.0, "a peer is lost");
+                self.lose(from, Error::ConnectionReset);
             }
-            let Some(body) = body else { return Ok(rest.len()) };
-            self.serve(from, body)?;
+            released.into_iter().for_each(|token| self.release(token));
+            if is_last {
+                return Ok(rest.len());
+            }
         }
     }
 
@@ -192,6 +202,7 @@ impl Core {
                 // A notice alone has no memory.
                 let written =
                     if bytes.is_empty() { Ok(()) } else { self.registry.access(key, address, bytes.len(), write) };
+                self.changes += 1;
                 match (written, notice) {
                     (Ok(()), Some(notice)) => self.notices.push_back((from, notice)),
                     (Ok(()), None) => {}
@@ -203,11 +214,12 @@ impl Core {
                 // SAFETY: registered memory of this length, as long as the call lasts.
                 let read = |at: *mut u8| unsafe { copy(bytes.as_mut_ptr(), at, len as usize) };
                 match self.registry.access(key, address, len as usize, read) {
-                    Ok(()) => self.peer(from).link.push(&Body::Data { token, offset, bytes: &bytes }, None, NO_POST),
+                    Ok(()) => self.peer(from).link.answer(&Body::Data { token, offset, bytes: &bytes }),
                     Err(error) => self.peer(from).link.refuse(token, error.code()),
                 }
             }
             Body::Atomic { key, address, token, atomic } => {
+                self.changes += 1;
                 let width = atomic.width as usize;
                 let is_aligned = address.is_multiple_of(width as u64);
                 // SAFETY: registered, aligned memory of this width, as long as the call lasts.
@@ -218,7 +230,7 @@ impl Core {
                 };
                 match found {
                     Ok(_) if token == NO_TOKEN => {}
-                    Ok(word) => self.peer(from).link.push(&Body::Value { token, word }, None, NO_POST),
+                    Ok(word) => self.peer(from).link.answer(&Body::Value { token, word }),
                     Err(error) => self.peer(from).link.refuse(token, error.code()),
                 }
             }
@@ -230,6 +242,7 @@ impl Core {
                 }
             }
             Body::Refused { token, code } => {
+                self.peer(from).link.answered(token, None);
                 let error = Error::from_code(code);
                 match self.operations.get_mut(&token).filter(|operation| operation.peer == from) {
                     // Its acknowledgement follows.
@@ -241,6 +254,7 @@ impl Core {
                 }
             }
             Body::Taken(count) => {
+                self.changes += 1;
                 let peer = self.peer(from);
                 peer.notices_sent = peer.notices_sent.saturating_sub(count);
             }
@@ -252,6 +266,7 @@ impl Core {
 
     fn serve_data(&mut self, from: u32, token: u64, offset: u64, bytes: &[u8]) -> Result<(), Broken> {
         const WRONG: Broken = Broken("an answer that does not fit its question");
+        self.peer(from).link.answered(token, Some(bytes.len()));
         // Nobody may wait for it any more.
         let Some(operation) = self.operations.get_mut(&token).filter(|operation| operation.peer == from) else {
             return Ok(());
@@ -287,11 +302,13 @@ impl Core {
         let flow = self.tuning.flow;
         match Frame::decode(frame).ok_or(WRONG)? {
             Frame::Credit { channel, count } => {
+                self.changes += 1;
                 let peer = self.peer(from);
                 peer.flows[channel as usize].out.grant(count, &flow);
                 peer.go_on(&flow);
             }
             Frame::Fragment { channel, id, number, offset, total, credits, bytes } => {
+                self.changes += u64::from(credits > 0);
                 let peer = self.peer(from);
                 let ends = &mut peer.flows[channel as usize];
                 ends.out.grant(credits.into(), &flow);

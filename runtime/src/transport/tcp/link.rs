@@ -42,7 +42,6 @@ enum What {
         kind: u8,
         body: Fields,
         ticket: Option<u64>,
-        refuses: Option<u64>,
     },
     /// Blocks of the user's memory.
     Put {
@@ -78,14 +77,18 @@ struct Sent {
     /// What to release with it.
     ticket: Option<u64>,
     post: u64,
-    /// What it acknowledges.
-    acknowledged: u64,
+    /// It refuses a received frame.
+    refuses: bool,
+    /// Where it ends among the bytes of the connection that it was sealed for last.
+    end: u64,
 }
 
 struct Connection {
     keys: SessionKeys,
     sent: u64,
     received: u64,
+    /// Bytes sealed.
+    bytes: u64,
     out: Outbox,
     /// The start of a frame that has not come whole.
     partial: Vec<u8>,
@@ -101,6 +104,13 @@ pub struct Link {
     connection: Option<Connection>,
     queue: VecDeque<Item>,
     queued: usize,
+    /// Answers that wait to become frames. They take turns with the queue, so that a get that waits never holds up an answer.
+    answers: VecDeque<Item>,
+    is_answers_turn: bool,
+    /// Framed gets that are not answered, with their lengths: tokens may repeat.
+    gets: VecDeque<(u64, u32)>,
+    /// Bytes of them. Bounded, as they bound what the peer has to keep.
+    getting: usize,
     unacked: VecDeque<Sent>,
     in_flight: usize,
     /// Of the unacknowledged, those that were sealed for this connection.
@@ -114,8 +124,9 @@ pub struct Link {
     ack_now: bool,
     /// Frames framed when the peer was asked last to acknowledge at once.
     asked: u64,
-    /// Numbers of received frames that were refused, and the refusal is not in a frame: they are not acknowledged before.
-    refusals: VecDeque<u64>,
+    /// Numbers of received frames that were refused, with the numbers of the frames that refuse them, until the peer has received
+    /// those. A refused frame is not acknowledged before its refusal is sealed for the connection.
+    refusals: VecDeque<(u64, u64)>,
     released: Vec<u64>,
 }
 
@@ -133,6 +144,10 @@ impl Link {
             connection: None,
             queue: VecDeque::new(),
             queued: 0,
+            answers: VecDeque::new(),
+            is_answers_turn: false,
+            gets: VecDeque::new(),
+            getting: 0,
             unacked: VecDeque::new(),
             in_flight: 0,
             sealed: 0,
@@ -148,12 +163,29 @@ impl Link {
 
     /// Where it is, for a handshake.
     pub fn position(&self) -> Position {
-        Position { epoch: self.confirmed, received: self.received }
+        let received = self.refusals.front().map_or(self.received, |(refused, _)| refused - 1);
+        Position { epoch: self.confirmed, received }
     }
 
     /// The number of the last connection.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Whether a frame of the peer has come over the last connection.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed == self.epoch
+    }
+
+    /// Frames that the peer has acknowledged.
+    #[inline]
+    pub fn acknowledged(&self) -> u64 {
+        self.acked
+    }
+
+    /// Grows with every new frame that arrives at either end.
+    pub fn progress(&self) -> u64 {
+        self.acked + self.received
     }
 
     /// Goes on over a new connection. The peer's first frame confirms it.
@@ -165,12 +197,13 @@ impl Link {
         if received > self.acked + self.unacked.len() as u64 {
             return Err(Broken("the peer has received what was not sent"));
         }
+        self.disconnect();
         // Fewer than are acknowledged: its handshake began before it read the last of them. It drops what comes twice.
         self.acknowledge_up_to(received);
         self.epoch = self.epoch.max(epoch);
         (self.sealed, self.told, self.asked) = (0, 0, 0);
         let (out, partial) = (Outbox::default(), Vec::new());
-        self.connection = Some(Connection { keys, sent: 0, received: 0, out, partial });
+        self.connection = Some(Connection { keys, sent: 0, received: 0, bytes: 0, out, partial });
         // Confirms the connection to the dialer, and what came before it broke.
         self.ack_now = true;
         Ok(())
@@ -191,7 +224,7 @@ impl Link {
     /// Whether operations wait to become frames.
     #[inline]
     pub fn has_unframed(&self) -> bool {
-        !self.queue.is_empty()
+        !self.queue.is_empty() || !self.answers.is_empty()
     }
 
     /// Whether an operation can be taken.
@@ -203,7 +236,7 @@ impl Link {
     /// Whether everything is acknowledged.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.queue.is_empty() && self.unacked.is_empty()
+        !self.has_unframed() && self.unacked.is_empty()
     }
 
     /// Whether all posts below `count` are acknowledged.
@@ -222,16 +255,34 @@ impl Link {
     /// As [`Link::push`], of a body that is encoded.
     pub fn push_fields(&mut self, kind: u8, body: Fields, ticket: Option<u64>, post: u64) {
         self.queued += body.len();
-        self.queue.push_back(Item { what: What::Own { kind, body, ticket, refuses: None }, post });
+        self.queue.push_back(Item { what: What::Own { kind, body, ticket }, post });
+    }
+
+    /// Takes the answer to a get or an atomic of the peer. The peer bounds how many it asks for.
+    pub fn answer(&mut self, body: &Body<'_>) {
+        let (kind, mut fields, data) = body.encode();
+        fields.extend_from_slice(data);
+        self.answers.push_back(Item { what: What::Own { kind, body: fields, ticket: None }, post: NO_POST });
+    }
+
+    /// An answer to a get has come: `len` bytes, or a refusal.
+    pub fn answered(&mut self, token: u64, len: Option<usize>) {
+        let fits = |get: &&(u64, u32)| get.0 == token && len.is_none_or(|len| len == get.1 as usize);
+        let Some(at) = self.gets.iter().position(|get| fits(&get)) else { return };
+        let (_, len) = self.gets.remove(at).expect("just found");
+        self.getting -= len as usize;
     }
 
     /// Refuses the frame that was received last.
     pub fn refuse(&mut self, token: u64, code: i8) {
-        let (kind, body, _) = Body::Refused { token, code }.encode();
-        self.queued += body.len();
-        self.refusals.push_back(self.received);
-        let what = What::Own { kind, body, ticket: None, refuses: Some(self.received) };
-        self.queue.push_back(Item { what, post: NO_POST });
+        let (kind, own, _) = Body::Refused { token, code }.encode();
+        self.in_flight += own.len();
+        // Beyond the limits: if both windows are full, acknowledgements wait for refusals. The peer's window bounds how many there are.
+        let (ticket, post) = (None, NO_POST);
+        let sent =
+            Sent { kind, flags: WANT_ACK, own, user: Vec::new(), user_len: 0, ticket, post, refuses: true, end: 0 };
+        self.unacked.push_back(sent);
+        self.refusals.push_back((self.received, self.acked + self.unacked.len() as u64));
     }
 
     /// Takes a put of blocks, `len` bytes in all.
@@ -296,45 +347,60 @@ impl Link {
     /// Frames what there is room for, seals it for the connection, and adds an acknowledgement that is due.
     pub fn fill(&mut self) {
         while self.unacked.len() < self.limits.frames && self.in_flight < self.limits.bytes && self.frame_next() {}
-        let Some(connection) = &mut self.connection else { return };
-        while self.sealed < self.unacked.len() && connection.out.len() < OUT {
-            let sent = &self.unacked[self.sealed];
-            let number = self.acked + self.sealed as u64 + 1;
-            connection.seal(sent, number);
-            self.told = self.told.max(sent.acknowledged);
+        while self.sealed < self.unacked.len() {
+            let acknowledged = self.acknowledgeable();
+            let Some(connection) = self.connection.as_mut().filter(|connection| connection.out.len() < OUT) else {
+                break;
+            };
+            let sent = &mut self.unacked[self.sealed];
+            connection.seal(sent, self.acked + self.sealed as u64 + 1, acknowledged);
+            self.told = self.told.max(acknowledged);
+            // From here on what it refuses may be acknowledged.
+            self.ack_now |= sent.refuses;
             self.sealed += 1;
         }
-        let due = self.received_and_told() - self.told.min(self.received_and_told());
-        if self.ack_now || due >= self.limits.silent {
+        let due = self.acknowledgeable().saturating_sub(self.told);
+        if self.is_connected() && (self.ack_now || due >= self.limits.silent) {
             self.ack_now = false;
             self.seal_uncounted(kind::ACK, 0);
         }
     }
 
-    /// Frames that may be acknowledged.
-    fn received_and_told(&self) -> u64 {
-        self.refusals.front().map_or(self.received, |refused| refused - 1)
+    /// Received frames that may be acknowledged over this connection.
+    fn acknowledgeable(&self) -> u64 {
+        let sealed = self.acked + self.sealed as u64;
+        let waits = self.refusals.iter().find(|(_, frame)| *frame > sealed);
+        waits.map_or(self.received, |(refused, _)| refused - 1)
     }
 
     fn seal_uncounted(&mut self, kind: u8, flags: u8) {
-        let acknowledged = self.received_and_told();
+        let acknowledged = self.acknowledgeable();
         let Some(connection) = &mut self.connection else { return };
         let (own, user) = (Fields::new(), Vec::new());
-        connection.seal(&Sent { kind, flags, own, user, user_len: 0, ticket: None, post: NO_POST, acknowledged }, 0);
+        let (ticket, post, refuses, end) = (None, NO_POST, false, 0);
+        let mut sent = Sent { kind, flags, own, user, user_len: 0, ticket, post, refuses, end };
+        connection.seal(&mut sent, 0, acknowledged);
         self.told = self.told.max(acknowledged);
     }
 
     /// Makes the next frame of the first operation that waits. Returns whether there was one.
     fn frame_next(&mut self) -> bool {
-        let Some(item) = self.queue.front_mut() else { return false };
+        let has_window = self.gets.len() < self.limits.frames && self.getting < self.limits.bytes;
+        let can_go = |item: &Item| has_window || !matches!(item.what, What::Get { .. });
+        let is_answer = match (self.queue.front().is_some_and(can_go), self.answers.is_empty()) {
+            (true, true) => false,
+            (true, false) => self.is_answers_turn,
+            (false, false) => true,
+            (false, true) => return false,
+        };
+        self.is_answers_turn = !is_answer;
+        let queue = if is_answer { &mut self.answers } else { &mut self.queue };
+        let Some(item) = queue.front_mut() else { return false };
         let (mut flags, mut ticket, mut user, mut user_len) = (0, None, Vec::new(), 0);
         let (kind, own, is_last) = match &mut item.what {
-            What::Own { kind, body, ticket: waits, refuses } => {
+            What::Own { kind, body, ticket: waits } => {
                 ticket = *waits;
-                if refuses.is_some() {
-                    self.refusals.pop_front();
-                }
-                self.queued -= body.len();
+                self.queued -= if is_answer { 0 } else { body.len() };
                 (*kind, std::mem::take(body), true)
             }
             What::Put { key, address, pieces, len, sent, ticket: waits } => {
@@ -353,6 +419,8 @@ impl Link {
                 let (offset, at) = (*asked as u64, *address + *asked as u64);
                 let body = Body::Get { key: *key, address: at, token: *token, offset, len: part as u32 };
                 *asked += part;
+                self.gets.push_back((*token, part as u32));
+                self.getting += part;
                 let (kind, fields, _) = body.encode();
                 (kind, fields, *asked == *len)
             }
@@ -365,11 +433,11 @@ impl Link {
         }
         let post = item.post;
         if is_last {
-            self.queue.pop_front();
+            queue.pop_front();
         }
         self.in_flight += own.len() + user_len;
-        let acknowledged = self.received_and_told();
-        self.unacked.push_back(Sent { kind, flags, own, user, user_len, ticket, post, acknowledged });
+        let (refuses, end) = (false, 0);
+        self.unacked.push_back(Sent { kind, flags, own, user, user_len, ticket, post, refuses, end });
         true
     }
 
@@ -377,7 +445,14 @@ impl Link {
     fn acknowledge_up_to(&mut self, count: u64) {
         while self.acked < count {
             let Some(sent) = self.unacked.pop_front() else { return };
+            if let Some(connection) = self.connection.as_mut().filter(|_| self.sealed > 0 && !sent.user.is_empty()) {
+                // Sent again, and acknowledged for the first time: the rest must leave, and the user's memory is about to change.
+                if sent.end > connection.bytes - connection.out.len() as u64 {
+                    connection.out.own_all();
+                }
+            }
             self.acked += 1;
+            self.refusals.pop_front_if(|(_, frame)| *frame <= self.acked);
             self.sealed = self.sealed.saturating_sub(1);
             self.in_flight -= sent.own.len() + sent.user_len;
             self.released.extend(sent.ticket.filter(|ticket| *ticket != NO_TOKEN));
@@ -453,12 +528,15 @@ impl Link {
 
 impl Connection {
     /// Seals a frame: from here on it is this connection's next.
-    fn seal(&mut self, sent: &Sent, number: u64) {
-        let Sent { kind, flags, acknowledged, .. } = *sent;
+    fn seal(&mut self, sent: &mut Sent, number: u64, acknowledged: u64) {
+        let Sent { kind, flags, .. } = *sent;
         let len = (sent.own.len() + sent.user_len) as u32;
         let head = Head { kind, flags, len, record: self.sent, number, acknowledged };
         self.sent += 1;
+        let before = self.out.len();
         self.out.frame(&self.keys.send, &head.encode(), &sent.own, &sent.user);
+        self.bytes += (self.out.len() - before) as u64;
+        sent.end = self.bytes;
     }
 }
 

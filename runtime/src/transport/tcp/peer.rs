@@ -48,6 +48,14 @@ pub struct Peer {
     pub lost: Option<Error>,
     /// Since when a connection is wanted and there is none.
     pub missing_since: Option<Instant>,
+    /// When the last connection was made.
+    pub connected_at: Option<Instant>,
+    /// What [`Link::progress`] was when the last connection broke.
+    pub progress: u64,
+    /// Connections in a row that broke without progress.
+    pub fruitless: u32,
+    /// The address that led to it last.
+    pub reached_at: Option<std::net::SocketAddr>,
     /// When to call it next.
     pub call_at: Option<Instant>,
     /// Something was sent to it since the last turn.
@@ -76,6 +84,10 @@ impl Peer {
             flows: [Channel::Message, Channel::Request, Channel::Reply].map(flow),
             lost: None,
             missing_since: None,
+            connected_at: None,
+            progress: 0,
+            fruitless: 0,
+            reached_at: None,
             call_at: None,
             bursts: false,
             is_deferred: false,

@@ -114,12 +114,14 @@ impl Shared {
 }
 
 /// What the program may wait for.
-fn news(state: &State) -> (usize, usize, usize, u64) {
-    (state.core.arrivals.len(), state.core.done.len(), state.core.notices.len(), state.core.losses)
+fn news(state: &State) -> (usize, usize, usize, u64, u64) {
+    let core = &state.core;
+    (core.arrivals.len(), core.done.len(), core.notices.len(), core.changes, core.losses)
 }
 
 /// The thread.
 pub fn serve(shared: &Arc<Shared>) {
+    sockets::block_signals();
     let mut next: Option<Instant> = None;
     let (mut polls, mut rests) = (0, None::<Instant>);
     let set = shared.lock().calls.set.clone();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// Silence after which the kernel probes the other end, once a second, `PROBES` times. A kernel also answers for a process that is
-/// stopped. Chosen as for the connections of leaders: 10 s until a dead host is noticed.
+/// Silence after which the kernel probes the other end, once a second, `PROBES` times. The kernel of a process that is
+/// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of leaders: 10 s until a dead host is noticed.
 const SILENCE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 5;
 
@@ -97,6 +97,16 @@ pub fn write(stream: &TcpStream, blocks: &[IoSlice<'_>]) -> Moved {
             &mut rustix::net::SendAncillaryBuffer::default(),
             rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
         )),
+    }
+}
+
+/// Leaves signals to the program's threads: a handler that ran here could need the lock that this thread holds.
+pub fn block_signals() {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset fills the set in before it is read; no old mask is asked for.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
     }
 }
 

@@ -27,6 +27,10 @@ const BURST: usize = 16 << 10;
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// How long the end with the higher number leaves it to the other to call again after a connection broke.
 const COURTESY: Duration = Duration::from_millis(30);
+/// How long the peer has to send its first frame over a connection before another one that it calls for replaces it.
+const CONFIRM: Duration = Duration::from_secs(1);
+/// How long a link rests that has lost connections without any progress.
+const REST: Duration = Duration::from_millis(100);
 
 /// A connection that carries frames.
 struct Socket {
@@ -254,6 +258,11 @@ impl State {
                     if peer.lost.is_some() {
                         return self.close(number);
                     }
+                    // Not at the handshake: where frames do not get through, the limit has to be reached.
+                    let is_through = peer.link.progress() != peer.progress || peer.link.is_settled();
+                    if peer.missing_since.is_some() && peer.link.is_confirmed() && is_through {
+                        (peer.missing_since, peer.fruitless) = (None, 0);
+                    }
                 }
                 Err(broken) => {
                     tracing::warn!(peer = number, why = broken.0, "a connection is ended");
@@ -286,8 +295,12 @@ impl State {
         if peer.lost.is_some() {
             return;
         }
-        peer.missing_since = Some(now);
-        peer.call_at = Some(if own < number { now } else { now + COURTESY });
+        let progress = peer.link.progress();
+        peer.fruitless = if progress == peer.progress { peer.fruitless + 1 } else { 0 };
+        peer.progress = progress;
+        peer.missing_since.get_or_insert(now);
+        let rest = if peer.fruitless > 1 { REST } else { Duration::ZERO };
+        peer.call_at = Some(now + rest + if own < number { Duration::ZERO } else { COURTESY });
         self.has_calls = true;
     }
 
@@ -320,7 +333,10 @@ impl State {
             }
             let peer = self.core.peer(number);
             peer.nonce = Some(hello.from.1);
-            if own < number && peer.link.is_connected() && hello.position.epoch < peer.link.epoch() {
+            // The peer may never have got the proof of ours.
+            let is_fresh = peer.connected_at.is_some_and(|at| at.elapsed() < CONFIRM);
+            let stays = peer.link.is_connected() && (peer.link.is_confirmed() || is_fresh);
+            if own < number && stays && hello.position.epoch < peer.link.epoch() {
                 return;
             }
         }
@@ -335,7 +351,7 @@ impl State {
             tracing::warn!(peer = number, why = broken.0, "a peer has forgotten what it sent");
             return self.lose(number, Error::ConnectionReset);
         }
-        (peer.missing_since, peer.call_at) = (None, None);
+        (peer.connected_at, peer.call_at) = (Some(Instant::now()), None);
         if self.data.add(&stream, number.into(), Interest::Input).is_err() {
             return self.broken(number, Instant::now());
         }
@@ -369,19 +385,19 @@ impl State {
         self.core.peers.values_mut().for_each(|peer| peer.link.disconnect());
     }
 
-    /// Whether something waits to be acknowledged by a peer that is connected. Asks for it.
+    /// Whether something waits to be acknowledged. Asks for it.
     pub fn is_owed(&mut self) -> bool {
-        let numbers: Vec<u32> = self.sockets.keys().copied().collect();
-        let mut is_owed = false;
-        for number in numbers {
-            let peer = self.core.peer(number);
-            if !peer.is_settled() {
-                peer.link.ask();
-                is_owed = true;
+        let waits = |(_, peer): &(&u32, &super::peer::Peer)| peer.lost.is_none() && !peer.is_settled();
+        let numbers: Vec<u32> = self.core.peers.iter().filter(waits).map(|(number, _)| *number).collect();
+        for number in &numbers {
+            let peer = self.core.peer(*number);
+            match peer.link.is_connected() {
+                true => peer.link.ask(),
+                false => self.want(*number, Instant::now()),
             }
-            self.flush(number);
+            self.flush(*number);
         }
-        is_owed
+        !numbers.is_empty()
     }
 
     /// Tells all peers that this interface closes.

@@ -32,7 +32,7 @@ const PIECES: usize = 64;
 /// Messages that one poll delivers, so that other work gets its turn.
 const BURST: usize = 64;
 /// How long a wire that is dropped waits for its peers to acknowledge what it has sent.
-const PARTING: Duration = Duration::from_secs(3);
+const PARTING: Duration = super::state::LIMIT;
 
 /// A rank's interface on TCP.
 pub struct TcpWire {
@@ -47,6 +47,8 @@ pub struct TcpWire {
     /// The last turn has left something to do.
     is_busy: Cell<bool>,
     losses: Cell<u64>,
+    /// Changes that the program has had the opportunity to see.
+    changes: Cell<u64>,
 }
 
 struct Kept(Rc<Bytes>);
@@ -74,6 +76,7 @@ impl TcpWire {
             inbox: RefCell::default(),
             is_busy: Cell::new(false),
             losses: Cell::new(0),
+            changes: Cell::new(0),
         })
     }
 
@@ -98,20 +101,26 @@ impl TcpWire {
 
 impl Drop for TcpWire {
     fn drop(&mut self) {
+        // What was sent is with the peers before the sockets close: a socket that closes with bytes unread drops what it has sent. The
+        // thread makes connections that are missing.
+        let start = Instant::now();
+        loop {
+            let mut state = self.shared.lock();
+            state.read_all();
+            if state.is_silent || !state.is_owed() || start.elapsed() >= PARTING {
+                break;
+            }
+            let has_calls = std::mem::take(&mut state.has_calls);
+            drop(state);
+            if has_calls {
+                self.shared.wake();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // A panic there was told where it happened.
             let _ = thread.join();
-        }
-        // What was sent is with the peers before the sockets close: a socket that closes with bytes unread drops what it has sent.
-        let start = Instant::now();
-        loop {
-            let mut state = self.shared.lock();
-            if state.is_silent || !state.is_owed() || start.elapsed() >= PARTING {
-                break;
-            }
-            state.data.wait(Some(Duration::from_millis(10)));
-            state.read_all();
         }
         let mut state = self.shared.lock();
         state.bid_farewell();
@@ -203,6 +212,7 @@ impl Wire for TcpWire {
             let mut state = self.shared.lock();
             self.shared.poll(&mut state);
             self.losses.set(state.core.losses);
+            self.changes.set(state.core.changes);
             let mut inbox = self.inbox.borrow_mut();
             let room = BURST.saturating_sub(inbox.len()).min(state.core.arrivals.len());
             inbox.extend(state.core.arrivals.drain(..room));
@@ -283,6 +293,10 @@ impl Wire for TcpWire {
         let mut state = self.shared.lock();
         let losses = self.losses.get();
         self.shared.poll(&mut state);
+        // What a flush or a refused post waits for may have come.
+        if self.changes.replace(state.core.changes) != state.core.changes {
+            return Err(Error::Busy);
+        }
         let (send, receive) = (events.has(Events::SEND_COMPLETION), events.has(Events::RECEIVE));
         let came = !(self.inbox.borrow().is_empty() && state.core.arrivals.is_empty() && state.core.notices.is_empty());
         if send && !state.core.done.is_empty() || receive && came || losses != state.core.losses {

@@ -338,4 +338,134 @@ fn a_link_that_leads_to_itself_carries_what_it_sends() {
     assert_eq!(came, Vec::from_iter(0..50));
 }
 
+/// A put of one segment, each end of `pair` sending one that the other refuses.
+fn refusable(pair: &mut Pair, end: usize, token: u64) {
+    pair.links[end].push(&Body::Put { key: 0, address: 0, token, notice: None, bytes: &[] }, Some(token), 0);
+}
+
+/// Hands over all bytes from the wire of `end`, and refuses the first put.
+fn refuse_first(pair: &mut Pair, end: usize, token: u64) {
+    let bytes = std::mem::take(&mut pair.wires[end]);
+    let (mut rest, mut is_first) = (&bytes[..], true);
+    while pair.links[1 - end].next(&mut rest).expect("whole").is_some() {
+        if std::mem::take(&mut is_first) {
+            pair.links[1 - end].refuse(token, -23);
+        }
+    }
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn full_windows_on_both_sides_do_not_hold_up_refusals() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    for end in [0, 1] {
+        refusable(&mut pair, end, 70 + end as u64);
+        for number in 0..20 {
+            pair.message(end, number, 0);
+        }
+        pair.send(end, usize::MAX);
+    }
+    refuse_first(&mut pair, 0, 70);
+    refuse_first(&mut pair, 1, 71);
+    pair.settle();
+    assert!(pair.came[0].contains(&70) && pair.came[1].contains(&71));
+}
+
+#[test]
+fn a_refusal_survives_a_cut_before_what_it_refuses_is_acknowledged() {
+    for dialer in [0, 1] {
+        for was_sealed in [false, true] {
+            let mut pair = Pair::new(LIMITS);
+            pair.connect(0);
+            refusable(&mut pair, 0, 5);
+            pair.send(0, usize::MAX);
+            refuse_first(&mut pair, 0, 5);
+            if was_sealed {
+                pair.send(1, usize::MAX);
+            }
+            pair.cut();
+            pair.connect(dialer);
+            assert!(pair.links[0].take_released().is_empty(), "acknowledged by the handshake");
+            for _ in 0..10 {
+                pair.send(1, 40);
+                pair.receive(1, usize::MAX).expect("whole");
+                assert!(pair.came[0].contains(&5) || pair.released.is_empty(), "acknowledged before it was refused");
+            }
+            pair.settle();
+            assert_eq!((&pair.came[0][..], &pair.released[..]), (&[5][..], &[5][..]));
+        }
+    }
+}
+
+#[test]
+fn what_is_acknowledged_while_it_is_sent_again_is_copied_before_it_is_released() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let token = 3;
+    let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
+    let piece = Piece { pointer: memory.as_mut_ptr(), len: SEGMENT, descriptor: crate::transport::key::Opaque::NONE };
+    // SAFETY: the memory outlives the pair's use of it.
+    unsafe { pair.links[0].push_put(7, 0, Pieces::of(vec![piece]), SEGMENT, token, 0) };
+    pair.send(0, usize::MAX);
+    let late = std::mem::take(&mut pair.wires[0]);
+    let stale = pair.links[1].position();
+    pair.hand(1, &late).expect("whole");
+    let keys = [0, 1].map(|end| {
+        pair.key.session([super::super::secret::End::Dialer, super::super::secret::End::Acceptor][end], b"again")
+    });
+    for (end, keys) in keys.into_iter().enumerate() {
+        let received = if end == 0 { stale.received } else { 0 };
+        pair.links[end].connect(Established { epoch: 2, received, keys }).expect("the same link");
+    }
+    // The socket takes a part of it. Then the acknowledgement comes, and the memory is the user's again.
+    pair.send(0, 1000);
+    pair.send(1, usize::MAX);
+    pair.receive(1, usize::MAX).expect("whole");
+    assert_eq!(pair.released, [token]);
+    memory.fill(0xee);
+    pair.message(0, 9, 0);
+    pair.settle();
+    assert_eq!(pair.came[1], [SEGMENT as u64, 9]);
+}
+
+#[test]
+fn gets_without_an_answer_are_bounded_and_hold_up_no_answers() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let asked = [8 * SEGMENT, SEGMENT + 1];
+    let mut came = [0; 2];
+    for end in [0, 1] {
+        pair.links[end].push_get(1, 0, asked[end], 40 + end as u64, 0);
+    }
+    for _ in 0..200 {
+        for end in [0, 1] {
+            pair.send(end, usize::MAX);
+            let bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
+            let mut rest = &bytes[..];
+            let (mut wanted, mut answers) = (0, Vec::new());
+            while let Some(body) = pair.links[1 - end].next(&mut rest).expect("whole") {
+                match body {
+                    Body::Get { token, offset, len, .. } => {
+                        wanted += len as usize;
+                        answers.push((token, offset, len));
+                    }
+                    Body::Data { token, bytes, .. } => {
+                        came[1 - end] += bytes.len();
+                        pair.links[1 - end].answered(token, Some(bytes.len()));
+                    }
+                    other => panic!("{other:?} was not sent"),
+                }
+            }
+            assert!(wanted <= LIMITS.bytes, "{wanted} bytes at once");
+            pair.links[1 - end].keep(rest);
+            for (token, offset, len) in answers {
+                pair.links[1 - end].answer(&Body::Data { token, offset, bytes: &vec![0; len as usize] });
+            }
+            pair.links[end].ask();
+        }
+    }
+    assert_eq!(came, asked);
+}
+
 const _: () = assert!(BODY_MAX > SEGMENT);
