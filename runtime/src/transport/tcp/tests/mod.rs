@@ -155,7 +155,7 @@ fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
 }
 
 #[test]
-fn a_sleeper_is_woken_by_a_message_and_not_by_a_put() {
+fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
     let ends = End::pair();
     let to = ends[0].connect(&ends[1]);
     let word = AtomicU64::new(0);
@@ -171,7 +171,8 @@ fn a_sleeper_is_woken_by_a_message_and_not_by_a_put() {
     };
     assert_eq!(to.put_short(&[1; 8], key.address(), &key), Ok(()));
     wait("the put", || word.load(Relaxed) == u64::from_ne_bytes([1; 8]), || turn(&ends[..1]));
-    assert!(!readable(20), "nothing for the program");
+    assert!(readable(20_000), "a put came");
+    wait("rest", || ends[1].interface.arm(Events::RECEIVE) == Ok(()), || turn(&ends));
     assert_eq!(to.am_short(0, 0, &[]), Ok(()));
     assert!(readable(20_000), "a message came");
     assert_eq!(ends[1].interface.arm(Events::RECEIVE), Err(Error::Busy));
