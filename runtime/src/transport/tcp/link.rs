@@ -322,12 +322,6 @@ impl Link {
         std::mem::take(&mut self.released)
     }
 
-    /// Whether [`Link::take_released`] has some.
-    #[inline]
-    pub fn has_released(&self) -> bool {
-        !self.released.is_empty()
-    }
-
     /// Touches no memory of the poster's after this. Puts with these tickets that are not in frames are forgotten.
     pub fn abandon(&mut self, tickets: &[u64]) {
         self.queue.retain(|item| !matches!(&item.what, What::Put { ticket, .. } if tickets.contains(ticket)));
