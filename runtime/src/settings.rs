@@ -41,6 +41,8 @@ pub struct Settings {
     /// Which RDMA device, as `DEVICE[:PORT[:GID-INDEX]]`; `None`: the active port whose address
     /// reaches farthest (Ethernet: IPv4), then one near this process's cores, then the fastest.
     pub verbs_device: Option<String>,
+    /// Which network interface TCP uses; `None`: all that are up, the fastest first.
+    pub tcp_interface: Option<String>,
     /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
     pub teams: usize,
     /// Bytes of workspace that a rank keeps for each of them, but for that of all ranks.
@@ -122,13 +124,16 @@ pub enum Barrier {
 /// How ranks reach each other's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// What suits: ranks of one node map each other's memory, and a put is a store; those of others are reached by RDMA.
+    /// What suits: ranks of one node map each other's memory, and a put is a store; those of others are reached by RDMA, or
+    /// by TCP where there is no RDMA device.
     Auto,
     /// Shared memory as if it were a network: every call passes through the transport contract. For tests, and to see
     /// what that costs.
     ShmContract,
     /// RDMA through libibverbs, also between ranks of one node.
     Verbs,
+    /// TCP, also between ranks of one node.
+    Tcp,
 }
 
 impl Transport {
@@ -138,6 +143,7 @@ impl Transport {
             Transport::Auto => "auto",
             Transport::ShmContract => "shm-contract",
             Transport::Verbs => "verbs",
+            Transport::Tcp => "tcp",
         }
     }
 }
@@ -156,6 +162,7 @@ impl Default for Settings {
             barrier: Barrier::Auto,
             transport: Transport::Auto,
             verbs_device: None,
+            tcp_interface: None,
             teams: 32,
             team_memory: 256 << 10,
             world_team_memory: 2 << 20,

@@ -163,7 +163,7 @@ pub(super) fn meet(carrier: &mut impl Carrier, settings: Result<Settings>) -> Re
     served?;
     complaint.map_or(Ok(()), |(rank, outcome)| outcome.check(rank))?;
     let nodes = hosts.nodes;
-    let link = if nodes.count() == 1 { None } else { connect(carrier, &nodes, rank == leader)? };
+    let link = if nodes.count() == 1 { None } else { connect(carrier, &nodes, rank == leader, &job)? };
     Ok(Joined { rank, job, settings, nodes, link })
 }
 
@@ -177,7 +177,7 @@ struct Call {
 }
 
 /// Connects the leaders of the hosts. Collective.
-fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool) -> Result<Option<Link>> {
+fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool, job: &JobMemory) -> Result<Option<Link>> {
     let rank = carrier.rank();
     let host = nodes.of(rank);
     let mut call = Call::zeroed();
@@ -194,6 +194,8 @@ fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool) -> Result<Opt
         carrier.broadcast(&mut call)?;
         call.outcome.check(0)?;
     }
+    // All ranks of a host enter the same.
+    job.set_key(call.hub.job_key());
     let called = if leads && rank != 0 { call.hub.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
     let mut admitted = None;
     let complaint = carrier.agree(&Outcome::of(&called), |told| {

@@ -7,10 +7,8 @@ use super::networks::NETWORKS_MAX;
 use super::remote_access::RemoteAccess;
 use crate::error::{Error, Result};
 use crate::settings::Transport;
-use crate::transport::providers::{PROVIDERS, Provider, Setup, choose, for_each_provider};
+use crate::transport::providers::{Provider, Setup, choose, for_each_provider};
 use crate::transport::{Confined, Domain, Interface, Resource};
-
-const _: () = assert!(PROVIDERS <= NETWORKS_MAX, "each provider's network has its number");
 
 /// A device that was found, and what opens it as a network.
 struct Candidate<'a> {
@@ -36,13 +34,11 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
         _ => {}
     }
     let (mut candidates, mut why) = (Vec::new(), Vec::new());
-    // The place of a provider is the number of its network: the same on all ranks, whatever devices each of them finds.
-    let mut numbers = 0..PROVIDERS;
     macro_rules! consider {
         ($provider:ty) => {
-            let number = numbers.next().expect("counted by the same macro");
+            const { assert!(<$provider>::NUMBER < NETWORKS_MAX, "each network has its number") };
             if asked == Transport::Auto || asked.name() == <$provider>::NAME {
-                match candidates_of::<$provider>(number, setup, surroundings) {
+                match candidates_of::<$provider>(setup, surroundings) {
                     Ok(found) => candidates.extend(found),
                     Err(reason) => why.push(reason),
                 }
@@ -66,7 +62,6 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
 }
 
 fn candidates_of<'a, P: Provider>(
-    number: usize,
     setup: Setup<'a>,
     surroundings: Surroundings<'a>,
 ) -> Result<Vec<Candidate<'a>>, String>
@@ -78,7 +73,7 @@ where
     let candidate = |(resource, device): (Resource, P::Device)| {
         let open = move || {
             let domain = P::open(setup, device).map_err(|why| none(setup, &why))?;
-            Ok(Box::new(Network::open(number, P::TITLE, domain, surroundings)?) as Box<dyn RemoteAccess>)
+            Ok(Box::new(Network::open(P::NUMBER, P::TITLE, domain, surroundings)?) as Box<dyn RemoteAccess>)
         };
         Candidate { resource, open: Box::new(open) }
     };
@@ -90,7 +85,7 @@ fn none(setup: Setup<'_>, why: &str) -> Error {
     let (rank, job) = (setup.place.rank, &setup.place.job);
     Error::Start(match (0..job.ranks()).find(|other| !job.is_here(*other)) {
         Some(other) => format!(
-            "ranks {rank} and {other} are on different hosts, which takes an RDMA network, but on that of rank {rank}: {why}; \
+            "ranks {rank} and {other} are on different hosts, which takes a network between them, but on that of rank {rank}: {why}; \
              start all ranks on one host (`mpirun --host`, `srun --nodes=1`), or see `bellwether info`"
         ),
         None => {

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
-const VERSION: u32 = 6;
+const VERSION: u32 = 8;
 /// Slots begin at a multiple of this, so that huge pages fit.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Address space of one rank, unless the job is too large for it.
@@ -139,6 +139,10 @@ impl JobMemory {
         header.slots.store(slots as u32, Ordering::Relaxed);
         header.stride_log2.store(stride_log2, Ordering::Relaxed);
         header.reserved_huge_pages.store(u32::from(reserved), Ordering::Relaxed);
+        let mut key = [0; 32];
+        rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::os("making the job's key", "getrandom", e))?;
+        job.set_key(key);
         // Pairs with the Acquire load in `from_fd`.
         header.magic.store(MAGIC, Ordering::Release);
         Ok(job)

@@ -50,6 +50,8 @@ pub(super) struct Header {
     unreachable: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
+    /// What all ranks of the job know, and nobody else: connections between ranks prove it.
+    key: [AtomicU64; 4],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
     deadlocked: AtomicU64,
     /// What rank 0 and that rank waited in.
@@ -187,6 +189,22 @@ impl JobMemory {
     /// Which fences sleepers and wakers on this host use, unless one of them is reached over a network.
     pub fn fences(&self) -> Fences {
         if self.header().full_fence.load(Ordering::SeqCst) != 0 { Fences::Full } else { Fences::Asymmetric }
+    }
+
+    /// What all ranks of the job know, and nobody else.
+    pub fn key(&self) -> [u8; 32] {
+        let mut key = [0; 32];
+        for (bytes, word) in key.chunks_exact_mut(8).zip(&self.header().key) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        key
+    }
+
+    /// Sets [`JobMemory::key`]. Before anybody arrives.
+    pub fn set_key(&self, key: [u8; 32]) {
+        for (bytes, word) in key.as_chunks().0.iter().zip(&self.header().key) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
     }
 
     /// Says that these ranks run on other hosts. Before anybody arrives.

@@ -191,18 +191,22 @@ pub const KNOWN: &[Known] = &[
         name: "BELLWETHER_TRANSPORT",
         meaning: "how ranks reach each other's memory",
         values: Values::Words(&[
-            ("auto", "Shared memory between ranks of one node, RDMA between nodes."),
+            (
+                "auto",
+                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device.",
+            ),
             (
                 "shm-contract",
                 "Shared memory, treated as a network: every call goes through the transport interface. For tests.",
             ),
             ("verbs", "RDMA (libibverbs) between all ranks, also between ranks of one node."),
+            ("tcp", "TCP between all ranks, also between ranks of one node."),
         ]),
         default: "auto",
         details: "",
         public: true,
         apply: |s, v| {
-            let all = [Transport::Auto, Transport::ShmContract, Transport::Verbs];
+            let all = [Transport::Auto, Transport::ShmContract, Transport::Verbs, Transport::Tcp];
             s.transport = all.into_iter().find(|transport| transport.name() == v)?;
             Some(())
         },
@@ -223,6 +227,20 @@ pub const KNOWN: &[Known] = &[
             (!v.is_empty() && v.split(':').count() <= 3 && parts.all(|part| part.parse::<u8>().is_ok())).then_some(())
         },
         show: |s| s.verbs_device.clone().unwrap_or_else(|| "auto".into()),
+    },
+    Known {
+        name: "BELLWETHER_TCP_INTERFACE",
+        meaning: "network interface for TCP",
+        values: Values::Described("auto, or the name of an interface"),
+        default: "auto",
+        details: "`auto` names all interfaces of the host that are up, the fastest first; peers try their addresses in that order. \
+                  `bellwether info` lists them. With a name, TCP listens on that interface only.",
+        public: true,
+        apply: |s, v| {
+            s.tcp_interface = (v != "auto").then(|| v.into());
+            (!v.is_empty() && v.len() < 16).then_some(())
+        },
+        show: |s| s.tcp_interface.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
         name: "BELLWETHER_HOST",

@@ -36,6 +36,7 @@ pub fn feed(bytes: &[u8]) {
     }
     let _ = RequestHead::decode(bytes);
     let _ = Reply::decode(bytes);
+    tcp::decode(bytes);
 }
 
 /// Feeds `bytes` to a server that has registered memory, and to a client that has an operation under way.

@@ -114,6 +114,11 @@ impl Pieces {
         Pieces { blocks: pieces(iov).collect() }
     }
 
+    /// These blocks.
+    pub fn of(blocks: Vec<Piece>) -> Pieces {
+        Pieces { blocks }
+    }
+
     /// Calls `each` with the blocks that make up bytes `from..from + len` of the whole, and their offset in it.
     pub fn range(&self, from: usize, len: usize, mut each: impl FnMut(Piece, usize)) {
         let (mut start, end) = (0, from + len);

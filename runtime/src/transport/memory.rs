@@ -85,6 +85,21 @@ impl Registry {
         Ok(address as *mut u8)
     }
 
+    /// As [`Registry::resolve`], for a thread other than the one that drops regions: the memory stays registered as long as `each`
+    /// runs.
+    ///
+    /// # Errors
+    /// As [`Registry::resolve`].
+    pub fn access<R>(&self, id: u64, address: u64, len: usize, each: impl FnOnce(*mut u8) -> R) -> Result<R> {
+        let regions = self.lock();
+        let (start, bytes) = *regions.get(&id).ok_or(Error::Rejected)?;
+        let offset = (address as usize).wrapping_sub(start);
+        if offset > bytes || len > bytes - offset {
+            return Err(Error::OutOfRange);
+        }
+        Ok(each(address as *mut u8))
+    }
+
     /// Registrations there are.
     pub fn len(&self) -> usize {
         self.lock().len()

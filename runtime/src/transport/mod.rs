@@ -52,6 +52,8 @@ pub mod shm;
 pub mod sim;
 mod stream;
 mod survey;
+pub mod tcp;
+
 pub mod verbs;
 mod wire;
 mod worker;

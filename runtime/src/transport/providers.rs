@@ -13,6 +13,7 @@ macro_rules! for_each_provider {
     ($each:ident) => {
         $each!($crate::transport::shm::Slots);
         $each!($crate::transport::verbs::Ports);
+        $each!($crate::transport::tcp::Interfaces);
     };
 }
 pub(crate) use for_each_provider;
@@ -47,6 +48,9 @@ pub(crate) trait Provider {
     const NAME: &'static str;
     /// What a rank's receipt calls it.
     const TITLE: &'static str;
+    /// The number of its network, the same on all ranks, below [`NETWORKS_MAX`](crate::memory::layout::NETWORKS_MAX). Those that
+    /// one job can have open at a time have different ones.
+    const NUMBER: usize;
 
     /// The devices there are, with figures to choose by.
     ///

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::conformance::{Player, Rig, join};
 use super::lock::Mutex;
-use super::{InterfaceOptions, shm, sim, verbs};
+use super::{InterfaceOptions, shm, sim, tcp, verbs};
 use crate::conformance;
 use crate::error::Loss;
 use crate::membership::{Arrival, JobMemory};
@@ -197,6 +197,40 @@ impl<const EMULATE: bool> Rig for Verbs<EMULATE> {
     }
 }
 
+/// TCP over the loopback interface, with shallow queues. `EMULATE` as above.
+struct Tcp<const EMULATE: bool>(Vec<tcp::Device>);
+
+impl<const EMULATE: bool> Rig for Tcp<EMULATE> {
+    type Transport = tcp::Device;
+    const BY_ITSELF: bool = true;
+    const SHORTEN: usize = 50;
+    const ATOMICS: usize = 2_000;
+
+    fn new(ranks: usize) -> Self {
+        Tcp((0..ranks).map(|rank| tcp::Device::shallow(rank, ranks)).collect())
+    }
+
+    fn transport(&self, rank: usize) -> tcp::Device {
+        self.0[rank].clone()
+    }
+
+    fn options() -> InterfaceOptions {
+        Shm::<EMULATE>::options()
+    }
+
+    fn kill(&self, rank: usize) {
+        self.0[rank].kill();
+    }
+
+    fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let start = |rank| scope.spawn(move || program(&Thread { rank, start }));
+            join((0..self.0.len()).map(start).collect());
+        });
+    }
+}
+
 thread_local!(static SEED: Cell<u64> = const { Cell::new(1) });
 
 const PLAIN: u8 = 0;
@@ -287,6 +321,8 @@ conformance!(shm_between_threads, Shm<false>);
 conformance!(shm_over_messages, Shm<true>);
 conformance!(verbs_device, Verbs<false>, ignore = "needs an RDMA device: ci/softroce");
 conformance!(verbs_over_messages, Verbs<true>, ignore = "needs an RDMA device: ci/softroce");
+conformance!(tcp_on_this_host, Tcp<false>);
+conformance!(tcp_over_messages, Tcp<true>);
 conformance!(sim_in_order, Sim<PLAIN>);
 conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);

@@ -34,9 +34,9 @@ impl World {
         };
         let native = match networks.is_empty() {
             false if networks.is_silent() && routes.is_mixed() => {
-                "put, get, bells, short messages within the node; put, get, atomics, bells between nodes, by the network card"
+                "put, get, bells, short messages within the node; put, get, atomics, bells between nodes, without the target's program"
             }
-            false if networks.is_silent() => "put, get, atomics, bells, by the network card",
+            false if networks.is_silent() => "put, get, atomics, bells, without the target's program",
             false => "own memory only",
             true => "put, get, atomics, bells in segments; short messages in one cache line",
         };

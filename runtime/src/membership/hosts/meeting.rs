@@ -30,7 +30,8 @@ const STRANGERS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where the hub listens, the secret that its callers send, and the one that it answers with.
+/// Where the hub listens, and the two secrets of the job. They are never sent over a connection: what a caller sends, and what the hub
+/// answers, is derived from them, and so is the key of the ranks' own connections.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 pub struct HubAddress {
@@ -105,6 +106,7 @@ impl HubListener {
     pub fn admit(self, hosts: usize, mut told: impl FnMut() -> Result<bool>) -> Result<Vec<Connection>> {
         let mut lines: Vec<Connection> = Vec::new();
         let mut callers = VecDeque::new();
+        let (password, answer) = (self.address.password(), self.address.answer());
         while lines.len() + 1 < hosts {
             // Read the reports before accepting: a leader that reports success has already been answered.
             let last = told()?;
@@ -119,10 +121,9 @@ impl HubListener {
                     Heard::Greeting(greeting) => greeting,
                 };
                 let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                if same(&greeting.secret, &self.address.secret) && (1..hosts as u64).contains(&greeting.host) && is_new
-                {
+                if same(&greeting.secret, &password) && (1..hosts as u64).contains(&greeting.host) && is_new {
                     // So few bytes have room; a caller that is gone tells so itself.
-                    let _ = (&caller.stream).write_all(&self.address.answer);
+                    let _ = (&caller.stream).write_all(&answer);
                     lines.push(Connection::new(greeting.host as usize, caller.stream)?);
                 }
             }
@@ -217,6 +218,21 @@ fn same<B: Copy + BitXor<Output = u8>>(one: &[B; 16], other: &[B; 16]) -> bool {
 }
 
 impl HubAddress {
+    /// What all ranks of the job know, and nobody else.
+    pub fn job_key(&self) -> [u8; 32] {
+        blake3::derive_key("bellwether hub 1: the key of the job", [self.secret, self.answer].as_flattened())
+    }
+
+    /// What a caller sends. It says nothing of the secrets.
+    fn password(&self) -> [u8; 16] {
+        *blake3::derive_key("bellwether hub 1: what a leader sends", &self.secret).first_chunk().expect("longer")
+    }
+
+    /// What the hub answers.
+    fn answer(&self) -> [u8; 16] {
+        *blake3::derive_key("bellwether hub 1: what the hub answers", &self.answer).first_chunk().expect("longer")
+    }
+
     /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again.
     ///
     /// # Errors
@@ -260,12 +276,11 @@ impl HubAddress {
     /// Calls that address, which may be another's here, and hears whether it is the hub.
     fn greet(&self, address: &SocketAddr, host: usize, limit: Duration) -> std::io::Result<TcpStream> {
         let mut stream = TcpStream::connect_timeout(address, limit)?;
-        stream.write_all(bytemuck::bytes_of(&Greeting { secret: self.secret, host: host as u64 }))?;
+        stream.write_all(bytemuck::bytes_of(&Greeting { secret: self.password(), host: host as u64 }))?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut answer = self.answer;
-        answer.fill(0);
+        let mut answer = [0; 16];
         stream.read_exact(&mut answer)?;
-        if !same(&answer, &self.answer) {
+        if !same(&answer, &self.answer()) {
             return Err(std::io::Error::other("somebody else answers"));
         }
         Ok(stream)

@@ -45,6 +45,7 @@ impl Provider for Slots {
 
     const NAME: &'static str = "shm-contract";
     const TITLE: &'static str = "shared memory by the contract";
+    const NUMBER: usize = 0;
 
     fn find(_setup: Setup<'_>) -> std::result::Result<Vec<(Resource, ())>, String> {
         Ok(vec![(device::resource(), ())])

@@ -13,6 +13,7 @@ impl Provider for Ports {
 
     const NAME: &'static str = "verbs";
     const TITLE: &'static str = "verbs";
+    const NUMBER: usize = 1;
 
     fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Offer)>, String> {
         let mut found = offers(setup.settings.verbs_device.as_deref())?;

@@ -1,0 +1,471 @@
+//! Pairs of links over a network that cuts, delays, splits and repeats, from a seed.
+
+use super::super::frame::BODY_MAX;
+use super::super::handshake::{Accepting, Dialing, Hello, NONCE, Step};
+use super::super::secret::JobKey;
+use super::*;
+use crate::transport::sim;
+
+const LIMITS: Limits = Limits { frames: 8, bytes: 3 * SEGMENT, depth: 4, silent: 3 };
+
+struct Pair {
+    links: [Link; 2],
+    /// Bytes on their way from each end.
+    wires: [Vec<u8>; 2],
+    key: JobKey,
+    connections: u8,
+    /// What each end received, in order.
+    came: [Vec<u64>; 2],
+    released: Vec<u64>,
+}
+
+impl Pair {
+    fn new(limits: Limits) -> Pair {
+        Pair {
+            links: [Link::new(limits), Link::new(limits)],
+            wires: [Vec::new(), Vec::new()],
+            key: JobKey::new([9; 32]),
+            connections: 0,
+            came: [Vec::new(), Vec::new()],
+            released: Vec::new(),
+        }
+    }
+
+    /// Connects the links, by a handshake that end `dialer` begins.
+    fn connect(&mut self, dialer: usize) {
+        self.connections += 1;
+        let [mut ours, mut theirs] = [0, 1].map(|end| self.links[end].position());
+        if dialer == 1 {
+            std::mem::swap(&mut ours, &mut theirs);
+        }
+        let hello = Hello { from: (0, 0), to: (1, 0), position: ours, nonce: [self.connections; NONCE] };
+        let (mut dialing, first) = Dialing::new(&self.key, hello);
+        let mut accepting = Accepting::new([self.connections; NONCE]);
+        let Step::Send(challenge) = accepting.take(&self.key, &first, |_| Some(theirs)) else { panic!("challenges") };
+        let Step::Done(at_dialer, proof) = dialing.take(&challenge) else { panic!("knows the key") };
+        let Step::Done(at_acceptor, _) = accepting.take(&self.key, &proof, |_| None) else { panic!("knows the key") };
+        self.wires = [Vec::new(), Vec::new()];
+        self.links[dialer].connect(at_dialer).expect("the same link");
+        self.links[1 - dialer].connect(at_acceptor).expect("the same link");
+    }
+
+    fn cut(&mut self) {
+        self.links.iter_mut().for_each(Link::disconnect);
+        self.wires = [Vec::new(), Vec::new()];
+    }
+
+    /// Moves at most `most` bytes from the link of `end` to its wire.
+    fn send(&mut self, end: usize, most: usize) {
+        let link = &mut self.links[end];
+        link.fill();
+        let Some(out) = link.out() else { return };
+        let mut bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
+        bytes.truncate(most);
+        link.sent(bytes.len());
+        self.wires[end].extend(bytes);
+    }
+
+    /// Hands at most `most` bytes from the wire of `end` to the other link.
+    fn receive(&mut self, end: usize, most: usize) -> Result<(), Broken> {
+        let len = most.min(self.wires[end].len());
+        let came: Vec<u8> = self.wires[end].drain(..len).collect();
+        self.hand(1 - end, &came)
+    }
+
+    fn hand(&mut self, to: usize, bytes: &[u8]) -> Result<(), Broken> {
+        let link = &mut self.links[to];
+        let whole = [link.partial(), bytes].concat();
+        let mut rest = &whole[..];
+        while let Some(body) = link.next(&mut rest)? {
+            let number = match body {
+                Body::Message(bytes) => u64::from_le_bytes(*bytes.first_chunk().expect("a number")),
+                Body::Put { address, bytes, token, .. } => {
+                    assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == content(token, address, at)), "{token}");
+                    address << 32 | bytes.len() as u64
+                }
+                Body::Refused { token, .. } => token,
+                other => panic!("{other:?} was not sent"),
+            };
+            self.came[to].push(number);
+        }
+        link.keep(rest);
+        self.released.extend(self.links[to].take_released());
+        Ok(())
+    }
+
+    fn message(&mut self, end: usize, number: u64, len: usize) {
+        let mut bytes = vec![number as u8; 8 + len];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        self.links[end].push(&Body::Message(&bytes), None, number);
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            for end in [0, 1] {
+                self.send(end, usize::MAX);
+                self.receive(end, usize::MAX).expect("whole");
+                self.links[end].ask();
+            }
+            if self.links.iter().all(Link::is_settled) && self.wires.iter().all(Vec::is_empty) {
+                return;
+            }
+        }
+        panic!("the links do not come to rest");
+    }
+}
+
+fn content(token: u64, address: u64, at: usize) -> u8 {
+    (token as usize * 31 + address as usize + at) as u8
+}
+
+#[test]
+fn nothing_is_lost_or_repeated_or_overtaken_however_often_the_connection_breaks() {
+    sim::check("nothing_is_lost_or_repeated", 30, |seed| {
+        let mut random = sim::Random::new(seed);
+        let mut pair = Pair::new(LIMITS);
+        let mut next = [0u64; 2];
+        let mut cuts = 0;
+        while next.iter().any(|sent| *sent < 300) {
+            for end in [0, 1] {
+                if next[end] < 300 && pair.links[end].has_room() {
+                    let len = [0, 8, 100, 5000][random.below(4) as usize];
+                    pair.message(end, next[end], len);
+                    next[end] += 1;
+                }
+                match random.below(40) {
+                    0 if pair.links[0].is_connected() => {
+                        cuts += 1;
+                        pair.cut();
+                    }
+                    1..=20 if !pair.links[0].is_connected() => pair.connect(random.below(2) as usize),
+                    // An end whose connection broke later than the other's reads on, after the handshake has begun.
+                    21..=30 => pair.send(end, random.below(9000) as usize),
+                    _ => pair.receive(end, random.below(9000) as usize).expect("whole"),
+                }
+            }
+        }
+        if !pair.links[0].is_connected() {
+            pair.connect(0);
+        }
+        pair.settle();
+        assert!(cuts > 3, "{cuts} cuts");
+        for came in &pair.came {
+            assert_eq!(*came, Vec::from_iter(0..300));
+        }
+    });
+}
+
+#[test]
+fn an_end_that_reads_on_while_the_next_connection_is_made_drops_what_comes_twice() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    (0..5).for_each(|number| pair.message(0, number, 10));
+    pair.send(0, usize::MAX);
+    let late = std::mem::take(&mut pair.wires[0]);
+    // End 0 has lost the connection and begins another; end 1 says what it has received, and reads the old one to its end.
+    let stale = pair.links[1].position();
+    pair.hand(1, &late).expect("whole");
+    pair.links[0].disconnect();
+    let keys = [0, 1].map(|end| {
+        pair.key.session([super::super::secret::End::Dialer, super::super::secret::End::Acceptor][end], b"again")
+    });
+    for (end, keys) in keys.into_iter().enumerate() {
+        let received = if end == 0 { stale.received } else { 0 };
+        pair.links[end].connect(Established { epoch: 2, received, keys }).expect("the same link");
+    }
+    pair.message(0, 5, 0);
+    pair.settle();
+    assert_eq!(pair.came[1], [0, 1, 2, 3, 4, 5], "each once");
+}
+
+#[test]
+fn puts_of_the_users_memory_are_cut_up_and_sent_again() {
+    const LEN: usize = 5 * SEGMENT + 77;
+    let mut pair = Pair::new(LIMITS);
+    let token = 3;
+    // Segments begin at multiples of SEGMENT: what lies where depends on the segment.
+    let mut memory: Vec<u8> = (0..LEN).map(|at| content(token, (at - at % SEGMENT) as u64, at % SEGMENT)).collect();
+    let pieces = [0..10, 10..SEGMENT + 5, SEGMENT + 5..LEN].map(|range| Piece {
+        pointer: memory[range.clone()].as_mut_ptr(),
+        len: range.len(),
+        descriptor: crate::transport::key::Opaque::NONE,
+    });
+    // SAFETY: the memory outlives the pair's use of it.
+    unsafe { pair.links[0].push_put(7, 0, Pieces::of(pieces.to_vec()), LEN, token, 0) };
+    pair.message(0, 99, 0);
+    for round in 0..4 {
+        pair.connect(round % 2);
+        pair.send(0, 50_000 + round * 1000);
+        pair.receive(0, usize::MAX).expect("whole");
+        assert!(pair.released.is_empty(), "not all is there");
+        pair.cut();
+    }
+    pair.connect(0);
+    pair.settle();
+    let mut expected: Vec<u64> = (0..5).map(|segment| (segment * SEGMENT as u64) << 32 | SEGMENT as u64).collect();
+    expected.extend([(5 * SEGMENT as u64) << 32 | 77, 99]);
+    assert_eq!(pair.came[1], expected);
+    assert_eq!(pair.released, [token]);
+}
+
+#[test]
+fn what_is_abandoned_is_not_touched_any_more_and_what_was_begun_still_arrives_whole() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let token = 4;
+    let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
+    let piece = Piece { pointer: memory.as_mut_ptr(), len: SEGMENT, descriptor: crate::transport::key::Opaque::NONE };
+    for _ in 0..3 {
+        // SAFETY: the memory is there until after the call of `abandon`.
+        unsafe { pair.links[0].push_put(7, 0, Pieces::of(vec![piece]), SEGMENT, token, 0) };
+    }
+    pair.send(0, 1000);
+    pair.links[0].abandon(&[token]);
+    memory.fill(0xee);
+    pair.receive(0, usize::MAX).expect("whole");
+    pair.cut();
+    pair.connect(1);
+    pair.settle();
+    assert!(pair.came[1].iter().all(|put| *put == SEGMENT as u64) && !pair.came[1].is_empty());
+}
+
+#[test]
+fn a_refusal_comes_before_the_acknowledgement_of_what_is_refused() {
+    let mut pair = Pair::new(Limits { frames: 1, ..LIMITS });
+    pair.connect(0);
+    pair.links[0].push(&Body::Put { key: 0, address: 0, token: 5, notice: None, bytes: &[] }, Some(5), 0);
+    // Something of the other end's stands before the refusal, and one frame may be under way.
+    (0..3).for_each(|number| pair.message(1, number, 0));
+    pair.send(0, usize::MAX);
+    let bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &bytes[..];
+    assert!(pair.links[1].next(&mut rest).expect("whole").is_some());
+    pair.links[1].refuse(5, -23);
+    while pair.links[1].next(&mut rest).expect("whole").is_some() {}
+    for _ in 0..20 {
+        (0..2).rev().for_each(|end| pair.send(end, usize::MAX));
+        pair.receive(1, usize::MAX).expect("whole");
+        assert!(pair.came[0].contains(&5) || pair.released.is_empty(), "acknowledged before it was refused");
+        pair.receive(0, usize::MAX).expect("whole");
+        pair.links[1].ask();
+    }
+    assert_eq!((&pair.came[0][..], &pair.released[..]), (&[5, 0, 1, 2][..], &[5][..]));
+}
+
+#[test]
+fn a_window_is_a_bound_and_acknowledgements_open_it() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let mut taken = 0;
+    while pair.links[0].has_room() {
+        pair.message(0, taken, 0);
+        pair.links[0].fill();
+        taken += 1;
+        assert!(taken < 100, "the peer has received nothing");
+    }
+    assert_eq!(taken, (LIMITS.frames + LIMITS.depth) as u64);
+    assert!(!pair.links[0].is_settled_below(1) && pair.links[0].is_settled_below(0));
+    pair.settle();
+    assert!(pair.links[0].has_room() && pair.links[0].is_settled_below(taken));
+}
+
+#[test]
+fn bytes_that_were_changed_replayed_or_left_out_end_the_connection() {
+    let sent = |pair: &mut Pair, number| {
+        pair.message(0, number, 20);
+        pair.send(0, usize::MAX);
+        std::mem::take(&mut pair.wires[0])
+    };
+    for at in 0..100 {
+        let mut pair = Pair::new(LIMITS);
+        pair.connect(0);
+        pair.settle();
+        let mut bytes = sent(&mut pair, 1);
+        let place = at % bytes.len();
+        bytes[place] ^= 1 << (at % 8);
+        let _refused = pair.hand(1, &bytes);
+        assert_eq!(pair.came[1], [], "byte {place} was changed");
+    }
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let [first, second, third] = [1, 2, 3].map(|number| sent(&mut pair, number));
+    pair.hand(1, &first).expect("whole");
+    assert!(pair.hand(1, &first).is_err(), "replayed");
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let again = [1, 2, 3].map(|number| sent(&mut pair, number));
+    assert_eq!(again[0], first, "the same keys, for the test");
+    pair.hand(1, &again[0]).expect("whole");
+    assert!(pair.hand(1, &third).is_err(), "one is left out");
+    assert_eq!(pair.came[1], [1]);
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    assert!(pair.hand(0, &second).is_err(), "sent back");
+    // A frame of an earlier connection.
+    pair.cut();
+    pair.connect(0);
+    assert!(pair.hand(1, &first).is_err(), "the keys are new");
+}
+
+#[test]
+fn a_peer_that_has_received_what_was_not_sent_is_another() {
+    let mut link = Link::new(LIMITS);
+    let keys = JobKey::new([1; 32]).own();
+    assert!(link.connect(Established { epoch: 1, received: 1, keys }).is_err());
+}
+
+#[test]
+fn a_link_that_leads_to_itself_carries_what_it_sends() {
+    let mut link = Link::new(LIMITS);
+    let keys = JobKey::new([1; 32]).own();
+    link.connect(Established { epoch: 1, received: 0, keys }).expect("a new link");
+    let mut came = Vec::new();
+    for number in 0..50u64 {
+        link.push(&Body::Message(&number.to_le_bytes()), None, number);
+        for _ in 0..3 {
+            link.fill();
+            let Some(out) = link.out() else { break };
+            let bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
+            link.sent(bytes.len());
+            let mut rest = &bytes[..];
+            while let Some(body) = link.next(&mut rest).expect("whole") {
+                let Body::Message(bytes) = body else { panic!("a message") };
+                came.push(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
+            }
+            link.ask();
+        }
+    }
+    assert_eq!(came, Vec::from_iter(0..50));
+}
+
+/// A put of one segment, each end of `pair` sending one that the other refuses.
+fn refusable(pair: &mut Pair, end: usize, token: u64) {
+    pair.links[end].push(&Body::Put { key: 0, address: 0, token, notice: None, bytes: &[] }, Some(token), 0);
+}
+
+/// Hands over all bytes from the wire of `end`, and refuses the first put.
+fn refuse_first(pair: &mut Pair, end: usize, token: u64) {
+    let bytes = std::mem::take(&mut pair.wires[end]);
+    let (mut rest, mut is_first) = (&bytes[..], true);
+    while pair.links[1 - end].next(&mut rest).expect("whole").is_some() {
+        if std::mem::take(&mut is_first) {
+            pair.links[1 - end].refuse(token, -23);
+        }
+    }
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn full_windows_on_both_sides_do_not_hold_up_refusals() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    for end in [0, 1] {
+        refusable(&mut pair, end, 70 + end as u64);
+        for number in 0..20 {
+            pair.message(end, number, 0);
+        }
+        pair.send(end, usize::MAX);
+    }
+    refuse_first(&mut pair, 0, 70);
+    refuse_first(&mut pair, 1, 71);
+    pair.settle();
+    assert!(pair.came[0].contains(&70) && pair.came[1].contains(&71));
+}
+
+#[test]
+fn a_refusal_survives_a_cut_before_what_it_refuses_is_acknowledged() {
+    for dialer in [0, 1] {
+        for was_sealed in [false, true] {
+            let mut pair = Pair::new(LIMITS);
+            pair.connect(0);
+            refusable(&mut pair, 0, 5);
+            pair.send(0, usize::MAX);
+            refuse_first(&mut pair, 0, 5);
+            if was_sealed {
+                pair.send(1, usize::MAX);
+            }
+            pair.cut();
+            pair.connect(dialer);
+            assert!(pair.links[0].take_released().is_empty(), "acknowledged by the handshake");
+            for _ in 0..10 {
+                pair.send(1, 40);
+                pair.receive(1, usize::MAX).expect("whole");
+                assert!(pair.came[0].contains(&5) || pair.released.is_empty(), "acknowledged before it was refused");
+            }
+            pair.settle();
+            assert_eq!((&pair.came[0][..], &pair.released[..]), (&[5][..], &[5][..]));
+        }
+    }
+}
+
+#[test]
+fn what_is_acknowledged_while_it_is_sent_again_is_copied_before_it_is_released() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let token = 3;
+    let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
+    let piece = Piece { pointer: memory.as_mut_ptr(), len: SEGMENT, descriptor: crate::transport::key::Opaque::NONE };
+    // SAFETY: the memory outlives the pair's use of it.
+    unsafe { pair.links[0].push_put(7, 0, Pieces::of(vec![piece]), SEGMENT, token, 0) };
+    pair.send(0, usize::MAX);
+    let late = std::mem::take(&mut pair.wires[0]);
+    let stale = pair.links[1].position();
+    pair.hand(1, &late).expect("whole");
+    let keys = [0, 1].map(|end| {
+        pair.key.session([super::super::secret::End::Dialer, super::super::secret::End::Acceptor][end], b"again")
+    });
+    for (end, keys) in keys.into_iter().enumerate() {
+        let received = if end == 0 { stale.received } else { 0 };
+        pair.links[end].connect(Established { epoch: 2, received, keys }).expect("the same link");
+    }
+    // The socket takes a part of it. Then the acknowledgement comes, and the memory is the user's again.
+    pair.send(0, 1000);
+    pair.send(1, usize::MAX);
+    pair.receive(1, usize::MAX).expect("whole");
+    assert_eq!(pair.released, [token]);
+    memory.fill(0xee);
+    pair.message(0, 9, 0);
+    pair.settle();
+    assert_eq!(pair.came[1], [SEGMENT as u64, 9]);
+}
+
+#[test]
+fn gets_without_an_answer_are_bounded_and_hold_up_no_answers() {
+    let mut pair = Pair::new(LIMITS);
+    pair.connect(0);
+    let asked = [8 * SEGMENT, SEGMENT + 1];
+    let mut came = [0; 2];
+    for end in [0, 1] {
+        pair.links[end].push_get(1, 0, asked[end], 40 + end as u64, 0);
+    }
+    for _ in 0..200 {
+        for end in [0, 1] {
+            pair.send(end, usize::MAX);
+            let bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
+            let mut rest = &bytes[..];
+            let (mut wanted, mut answers) = (0, Vec::new());
+            while let Some(body) = pair.links[1 - end].next(&mut rest).expect("whole") {
+                match body {
+                    Body::Get { token, offset, len, .. } => {
+                        wanted += len as usize;
+                        answers.push((token, offset, len));
+                    }
+                    Body::Data { token, bytes, .. } => {
+                        came[1 - end] += bytes.len();
+                        pair.links[1 - end].answered(token, Some(bytes.len()));
+                    }
+                    other => panic!("{other:?} was not sent"),
+                }
+            }
+            assert!(wanted <= LIMITS.bytes, "{wanted} bytes at once");
+            pair.links[1 - end].keep(rest);
+            for (token, offset, len) in answers {
+                pair.links[1 - end].answer(&Body::Data { token, offset, bytes: &vec![0; len as usize] });
+            }
+            pair.links[end].ask();
+        }
+    }
+    assert_eq!(came, asked);
+}
+
+const _: () = assert!(BODY_MAX > SEGMENT);

@@ -1,0 +1,262 @@
+//! TCP between any two processes that a network joins, also without RDMA. `README.md` in this folder has the states and races of
+//! links and connections.
+//!
+//! A link (`link.rs`) leads from one interface to another. It carries numbered frames (`frame.rs`) over one connection after another,
+//! so that nothing is lost or repeated when a connection breaks. A connection begins with a proof of the job's key
+//! (`handshake.rs`), and every frame has a tag that only the two ends can make (`secret.rs`). All of that is free of sockets and
+//! clocks. `state.rs` and `calls.rs` add the sockets, `shared.rs` the thread that serves peers while the program computes or sleeps.
+
+mod address;
+mod calls;
+mod core;
+mod frame;
+mod handshake;
+mod interfaces;
+mod link;
+mod outbox;
+mod peer;
+mod provider;
+mod secret;
+mod shared;
+mod sockets;
+mod spread;
+mod state;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod wire;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(crate) use self::provider::Interfaces;
+pub use self::secret::KEY;
+pub use self::wire::TcpWire;
+
+use self::address::{Address, HOST_ADDRESSES};
+use self::frame::SEGMENT;
+use self::interfaces::{HostInterface, Numbers};
+use self::link::Limits;
+use self::peer::Tuning;
+use self::secret::JobKey;
+use self::state::{Own, State};
+use super::attributes::{Capabilities, Locality, Resource};
+use super::error::{Error, Result};
+#[cfg(test)]
+use super::lock::Mutex;
+use super::memory::Registry;
+use super::port;
+use super::stream::FlowLimits;
+
+/// Feeds `bytes` to every decoder. Panics are the finding.
+#[cfg(any(test, fuzzing))]
+pub fn decode(bytes: &[u8]) {
+    let _ = Address::decode(bytes);
+    let _ = bytes.first_chunk().and_then(frame::Head::decode);
+    let _ = bytes.first_chunk().and_then(handshake::Hello::decode);
+    let _ = bytes.split_first().and_then(|(kind, body)| frame::Body::decode(*kind, body));
+    let mut accepting = handshake::Accepting::new([3; handshake::NONCE]);
+    for part in bytes.chunks(50) {
+        let part = &part[..part.len().min(accepting.wanted())];
+        let place = |_: &handshake::Hello| Some(handshake::Position { epoch: 1, received: 2 });
+        if matches!(accepting.take(&JobKey::new([1; KEY]), part, place), handshake::Step::Refused) {
+            break;
+        }
+    }
+    let mut link = link::Link::new(TUNING.limits);
+    let established = handshake::Established { epoch: 1, received: 0, keys: JobKey::new([1; KEY]).own() };
+    if link.connect(established).is_ok() {
+        let mut rest = bytes;
+        while let Ok(Some(_)) = link.next(&mut rest) {}
+    }
+}
+
+/// How deep queues are. Chosen: a megabyte under way keeps 10 Gbit/s busy over 0.8 ms.
+const TUNING: Tuning = Tuning {
+    flow: FlowLimits { slots: 16, credits: 32, fragment: 16 << 10, message: 4 << 20 },
+    limits: Limits { frames: 256, bytes: 1 << 20, depth: 64, silent: 32 },
+};
+
+/// Bytes for a connected peer, without what the kernel keeps: its record, frames that are not acknowledged, and the start of a frame.
+pub fn bytes_per_peer() -> usize {
+    // Small frames lie in the queue itself.
+    size_of::<peer::Peer>() + TUNING.limits.silent as usize * 256 + SEGMENT
+}
+
+/// A rank's access to TCP. Copies are the same device: each thread can have one.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    rank: u32,
+    ranks: usize,
+    key: JobKey,
+    /// Listen on this address only.
+    only: Option<IpAddr>,
+    addresses: Vec<IpAddr>,
+    resource: Resource,
+    stack: u64,
+    tuning: Tuning,
+    numbers: Arc<Numbers>,
+    registry: Arc<Registry>,
+    #[cfg(test)]
+    open: Mutex<Vec<std::sync::Weak<shared::Shared>>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, rank {})", self.0.resource.device, self.0.rank)
+    }
+}
+
+/// Interfaces by which others may reach this host.
+#[derive(Debug, Clone)]
+pub struct Offer {
+    interfaces: Vec<HostInterface>,
+    is_forced: bool,
+}
+
+/// The interfaces of this host: `wanted` only, if it is named.
+///
+/// # Errors
+/// Why there is none: a sentence for people.
+pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
+    let all = interfaces::here();
+    let Some(wanted) = wanted else {
+        return if all.is_empty() {
+            Err("no network interface is up".into())
+        } else {
+            Ok(Offer { interfaces: all, is_forced: false })
+        };
+    };
+    let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
+    match all.iter().find(|interface| interface.name == wanted) {
+        Some(one) => Ok(Offer { interfaces: vec![one.clone()], is_forced: true }),
+        None => Err(format!(
+            "BELLWETHER_TCP_INTERFACE={wanted}, but no interface of that name is up; there are: {}",
+            names()
+        )),
+    }
+}
+
+impl Offer {
+    fn resource(&self) -> Resource {
+        let outward: Vec<&HostInterface> =
+            self.interfaces.iter().filter(|interface| !interface.is_loopback()).collect();
+        let shown: Vec<&HostInterface> = if outward.is_empty() { self.interfaces.iter().collect() } else { outward };
+        let bandwidth = shown.iter().map(|interface| interface.bandwidth).fold(0.0, f64::max);
+        let device = shown.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join("+");
+        // As measured between two processes of one host, and a switch between hosts.
+        let (latency, overhead, message_rate) = (20e-6, 3e-6, 1e6);
+        let (transport, locality, capabilities) = ("tcp", Locality::Network, Capabilities::ATOMIC_CPU);
+        Resource { transport, device, bandwidth, latency, overhead, message_rate, locality, capabilities }
+    }
+}
+
+impl Device {
+    /// TCP for `rank` of `ranks`, who all know `key`.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    pub fn new(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer) -> Result<Device, String> {
+        Device::with(rank, ranks, key, offer, TUNING)
+    }
+
+    fn with(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer, tuning: Tuning) -> Result<Device, String> {
+        if ranks > address::RANKS {
+            return Err(format!("{ranks} ranks: over TCP there can be {}", address::RANKS));
+        }
+        let mut addresses: Vec<IpAddr> =
+            offer.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied()).collect();
+        // Room for the loopback address is kept: it is the last.
+        if let Some(loopback) = addresses.iter().position(IpAddr::is_loopback) {
+            let loopback = addresses[loopback];
+            addresses.retain(|address| !address.is_loopback());
+            addresses.truncate(HOST_ADDRESSES - 1);
+            addresses.push(loopback);
+        }
+        let only = if offer.is_forced { addresses.first().copied() } else { None };
+        if let Some(only) = only {
+            addresses = vec![only];
+        }
+        Ok(Device(Arc::new(Inner {
+            rank: rank as u32,
+            ranks,
+            key: JobKey::new(key),
+            only,
+            addresses,
+            resource: offer.resource(),
+            stack: interfaces::stack(),
+            tuning,
+            numbers: Arc::default(),
+            registry: Arc::default(),
+            #[cfg(test)]
+            open: Mutex::default(),
+        })))
+    }
+
+    fn start(&self) -> std::io::Result<TcpWire> {
+        let inner = &*self.0;
+        let number = inner.numbers.take().map_err(std::io::Error::other)?;
+        let (listener, port) = sockets::listen(inner.only)?;
+        let mut nonce = [0; 8];
+        rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty())?;
+        let mut hosts = [[0; 16]; HOST_ADDRESSES];
+        hosts.iter_mut().zip(&inner.addresses).for_each(|(host, address)| *host = address::octets(*address));
+        let (rank, interface, nonce) = (inner.rank, number.number, u64::from_le_bytes(nonce));
+        let address = Address { rank, interface, nonce, stack: inner.stack, port, hosts };
+        let own = Own { address, number: address.peer() };
+        let calls = calls::Calls::new(listener)?;
+        let state = State::new(inner.tuning, Arc::clone(&inner.registry), own, inner.key.clone(), calls)?;
+        TcpWire::open(state, number)
+    }
+
+    /// As [`Device::new`], with shallow queues.
+    #[cfg(test)]
+    pub fn shallow(rank: usize, ranks: usize) -> Device {
+        let flow = FlowLimits { slots: 4, credits: 4, fragment: 1 << 10, message: 16 << 10 };
+        let limits = Limits { frames: 6, bytes: 2 * SEGMENT, depth: 4, silent: 2 };
+        let offer = offer(None).expect("an interface");
+        Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits }).expect("few ranks")
+    }
+
+    /// Ends this rank as far as the network can tell.
+    #[cfg(test)]
+    pub fn kill(&self) {
+        self.0.open.lock().iter().filter_map(std::sync::Weak::upgrade).for_each(|shared| shared.lock().silence());
+    }
+}
+
+impl port::Device for Device {
+    type Wire = TcpWire;
+
+    fn resource(&self) -> Resource {
+        self.0.resource.clone()
+    }
+
+    fn owner(&self) -> u32 {
+        self.0.rank
+    }
+
+    fn registry(&self) -> &Arc<Registry> {
+        &self.0.registry
+    }
+
+    fn knows(&self, owner: u32) -> bool {
+        (owner as usize) < self.0.ranks
+    }
+
+    fn open(&self) -> Result<TcpWire> {
+        let wire = self.start().map_err(|error| {
+            tracing::error!(%error, "a TCP interface cannot be opened");
+            match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => Error::Io("too many open files; see `ulimit -n`"),
+                Some(_) => Error::Io("a socket or a thread cannot be had"),
+                None => Error::Busy,
+            }
+        })?;
+        #[cfg(test)]
+        self.0.open.lock().push(Arc::downgrade(wire.shared()));
+        Ok(wire)
+    }
+}

@@ -1,0 +1,113 @@
+//! Sealed frames on their way to a socket: bytes of our own, and blocks of the user's memory between them.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use super::secret::FrameKey;
+use crate::memory::copy::copy;
+use crate::transport::iov::Piece;
+
+/// Blocks that one system call takes.
+const GATHER: usize = 32;
+/// Bytes of our own in one chunk, about.
+const CHUNK: usize = 32 << 10;
+
+enum Chunk {
+    Own(Vec<u8>),
+    /// Memory of the user's, readable as long as the frame is not acknowledged.
+    User(Piece),
+}
+
+impl Chunk {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Chunk::Own(bytes) => bytes,
+            // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged or its bytes are copied.
+            Chunk::User(piece) => unsafe { std::slice::from_raw_parts(piece.pointer, piece.len) },
+        }
+    }
+}
+
+/// What waits for the socket.
+#[derive(Default)]
+pub struct Outbox {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the first chunk that are gone.
+    gone: usize,
+    len: usize,
+}
+
+impl Outbox {
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a frame and its tag.
+    pub fn frame(&mut self, key: &FrameKey, head: &[u8], own: &[u8], user: &[Piece]) {
+        let last = self.open_chunk();
+        let start = last.len();
+        last.extend_from_slice(head);
+        last.extend_from_slice(own);
+        if user.is_empty() {
+            let tag = key.tag(&last[start..]);
+            last.extend_from_slice(&tag);
+            self.len += head.len() + own.len() + tag.len();
+            return;
+        }
+        // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
+        let blocks = user.iter().map(|piece| unsafe { std::slice::from_raw_parts(piece.pointer, piece.len) });
+        let tag = key.tag_of(std::iter::once(&last[start..]).chain(blocks));
+        self.len += head.len() + own.len() + tag.len() + user.iter().map(|piece| piece.len).sum::<usize>();
+        self.chunks.extend(user.iter().map(|piece| Chunk::User(*piece)));
+        self.chunks.push_back(Chunk::Own(tag.to_vec()));
+    }
+
+    fn open_chunk(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.chunks.back(), Some(Chunk::Own(bytes)) if bytes.len() < CHUNK) {
+            self.chunks.push_back(Chunk::Own(Vec::new()));
+        }
+        match self.chunks.back_mut() {
+            Some(Chunk::Own(bytes)) => bytes,
+            _ => unreachable!("just pushed"),
+        }
+    }
+
+    /// The first blocks of it.
+    pub fn gather(&self) -> smallvec::SmallVec<[IoSlice<'_>; GATHER]> {
+        let blocks = self.chunks.iter().take(GATHER).enumerate();
+        blocks.map(|(at, chunk)| IoSlice::new(&chunk.bytes()[if at == 0 { self.gone } else { 0 }..])).collect()
+    }
+
+    /// So many bytes are gone.
+    pub fn consume(&mut self, mut count: usize) {
+        self.len -= count;
+        while count > 0 {
+            let is_last = self.chunks.len() == 1;
+            let Some(first) = self.chunks.front_mut() else { return };
+            let left = first.bytes().len() - self.gone;
+            if count < left {
+                self.gone += count;
+                return;
+            }
+            (count, self.gone) = (count - left, 0);
+            match first {
+                // Kept for the next frame.
+                Chunk::Own(bytes) if is_last => bytes.clear(),
+                _ => drop(self.chunks.pop_front()),
+            }
+        }
+    }
+
+    /// Copies the user's memory.
+    pub fn own_all(&mut self) {
+        for chunk in &mut self.chunks {
+            if let Chunk::User(piece) = *chunk {
+                let mut bytes = vec![0; piece.len];
+                // SAFETY: the poster's memory, readable until the caller returns.
+                unsafe { copy(bytes.as_mut_ptr(), piece.pointer, piece.len) };
+                *chunk = Chunk::Own(bytes);
+            }
+        }
+    }
+}

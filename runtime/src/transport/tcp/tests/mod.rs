@@ -1,0 +1,276 @@
+//! Interfaces on this host: connections that break, and strangers.
+
+use std::cell::{Cell, RefCell};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use super::address::Address;
+use super::calls::STRANGERS;
+use super::handshake::{HELLO, Hello, NONCE, Position};
+use super::*;
+use crate::transport::conformance::wait;
+use crate::transport::{
+    AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Events, Flush, Interface as _, InterfaceOptions, Iov,
+    Posted, Resume, Worker,
+};
+
+/// One rank, all of it.
+struct End {
+    device: Device,
+    domain: port::Domain<Device>,
+    interface: Rc<port::Interface<TcpWire>>,
+    worker: Worker<port::Interface<TcpWire>>,
+}
+
+impl End {
+    fn open(device: Device) -> End {
+        let domain = super::super::Transport::open(&device, &port::Device::resource(&device)).expect("opens");
+        let worker = Worker::new();
+        let interface = domain.open_interface(&worker, InterfaceOptions::default()).expect("opens");
+        interface.progress_enable(Directions::SEND.and(Directions::RECEIVE));
+        End { device, domain, interface, worker }
+    }
+
+    fn pair() -> [End; 2] {
+        [0, 1].map(|rank| End::open(Device::shallow(rank, 2)))
+    }
+
+    fn shared(&self) -> &Arc<shared::Shared> {
+        self.interface.wire().shared()
+    }
+
+    fn connect(&self, to: &End) -> port::Endpoint<TcpWire> {
+        self.interface.connect(&to.interface.address()).expect("connects")
+    }
+
+    fn port(&self) -> u16 {
+        Address::decode(&self.interface.address()).expect("its own").port
+    }
+
+    /// Ends the connection to the rank `peer`.
+    fn cut(&self, peer: u32) {
+        self.shared().lock().cut(peer);
+    }
+}
+
+fn turn(ends: &[End]) {
+    for end in ends {
+        end.worker.progress();
+    }
+}
+
+#[test]
+fn connections_that_break_lose_and_repeat_nothing() {
+    const ROUNDS: u64 = 3000;
+    let ends = End::pair();
+    let came = [0, 1].map(|_| Rc::new(RefCell::new(Vec::new())));
+    for (end, came) in ends.iter().zip(&came) {
+        let list = Rc::clone(came);
+        let note =
+            move |message: &crate::transport::Message<'_>| list.borrow_mut().push(message.short().expect("short").0);
+        end.interface.set_handler(0, Some(Box::new(note))).expect("an id");
+    }
+    let counter = [const { AtomicU64::new(0) }; 1000];
+    // SAFETY: the memory outlives the region, and is only touched through atomics.
+    let region = unsafe { ends[1].domain.register(counter.as_ptr().cast_mut().cast(), 8000) }.expect("registers");
+    // SAFETY: packed by a peer whose region lives as long as the key is used.
+    let key = unsafe { ends[0].domain.unpack_key(&ends[1].domain.pack_key(&region)) }.expect("a key");
+    let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
+    let large = vec![0x77u8; 7000];
+    let put = Arc::new(AtomicU64::new(0));
+    let mut sent = [0, 0];
+    let (mut added, mut puts, mut cuts) = (0, 0, 0);
+    let start = Instant::now();
+    while came.iter().any(|came| came.borrow().len() < ROUNDS as usize) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{sent:?} sent, {cuts} cuts");
+        for end in [0, 1] {
+            if sent[end] < ROUNDS && to[end].am_short(0, sent[end], &[]).is_ok() {
+                sent[end] += 1;
+                if sent[end].is_multiple_of(200) {
+                    ends[(cuts % 2) as usize].cut(1 - cuts % 2);
+                    cuts += 1;
+                }
+            }
+        }
+        if to[0].atomic_post(AtomicOp::Add, 1u64, key.address(), &key).is_ok() {
+            added += 1;
+        }
+        if puts - put.load(Relaxed) < 2 {
+            let done = Arc::clone(&put);
+            let completion = Completion::new(1, move |status| {
+                assert_eq!(status, Ok(()));
+                done.fetch_add(1, Relaxed);
+            });
+            // SAFETY: the bytes outlive the flush below.
+            let posted = unsafe { to[0].put_zcopy(&[Iov::read(&large)], key.address() + 64, &key, Some(&completion)) };
+            puts += u64::from(posted.is_ok());
+        }
+        turn(&ends);
+    }
+    wait("a flush", || to[0].flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
+    assert!(cuts >= 20, "{cuts} cuts");
+    for came in &came {
+        assert_eq!(*came.borrow(), Vec::from_iter(0..ROUNDS), "in order, each once");
+    }
+    assert_eq!((counter[0].load(Relaxed), put.load(Relaxed)), (added, puts));
+    assert_eq!(counter[8].load(Relaxed), u64::from_ne_bytes([0x77; 8]));
+    assert!(to.iter().all(|end| end.check().is_ok()));
+}
+
+#[test]
+fn of_two_connections_made_at_once_one_stays() {
+    for _ in 0..20 {
+        let ends = End::pair();
+        let came = Rc::new(Cell::new(0));
+        for end in &ends {
+            let count = Rc::clone(&came);
+            end.interface.set_handler(0, Some(Box::new(move |_| count.set(count.get() + 1)))).expect("an id");
+        }
+        let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
+        to.iter().for_each(|end| assert_eq!(end.am_short(0, 0, &[]), Ok(())));
+        wait("both messages", || came.get() == 2, || turn(&ends));
+        let both = |count| ends.iter().all(|end| end.shared().lock().connections() == count);
+        wait("one connection", || both(1), || turn(&ends));
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
+    let ends = End::pair();
+    let to = ends[0].connect(&ends[1]);
+    let heard = Rc::new(Cell::new(0));
+    let count = Rc::clone(&heard);
+    ends[0].interface.set_error_handler(Some(Box::new(move |_, _| count.set(count.get() + 1))));
+    assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+    wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
+    ends[1].device.kill();
+    let start = Instant::now();
+    wait("the loss", || heard.get() == 1, || turn(&ends[..1]));
+    assert!(start.elapsed() < state::LIMIT, "nobody listens there: there is nothing to wait for");
+    assert_eq!(to.am_short(0, 0, &[]), Err(Error::ConnectionReset));
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
+    let ends = End::pair();
+    let to = ends[0].connect(&ends[1]);
+    let word = AtomicU64::new(0);
+    // SAFETY: the memory outlives the region, and is only touched through atomics.
+    let region = unsafe { ends[1].domain.register(word.as_ptr().cast(), 8) }.expect("registers");
+    // SAFETY: packed by a peer whose region lives as long as the key is used.
+    let key = unsafe { ends[0].domain.unpack_key(&ends[1].domain.pack_key(&region)) }.expect("a key");
+    assert_eq!(ends[1].interface.arm(Events::RECEIVE), Ok(()));
+    let readable = |patience: i64| {
+        let fd = ends[1].interface.event_descriptor().expect("a descriptor");
+        let limit = rustix::event::Timespec { tv_sec: patience / 1000, tv_nsec: patience % 1000 * 1_000_000 };
+        rustix::event::poll(&mut [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)], Some(&limit)) == Ok(1)
+    };
+    assert_eq!(to.put_short(&[1; 8], key.address(), &key), Ok(()));
+    wait("the put", || word.load(Relaxed) == u64::from_ne_bytes([1; 8]), || turn(&ends[..1]));
+    assert!(readable(20_000), "a put came");
+    wait("rest", || ends[1].interface.arm(Events::RECEIVE) == Ok(()), || turn(&ends));
+    assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+    assert!(readable(20_000), "a message came");
+    assert_eq!(ends[1].interface.arm(Events::RECEIVE), Err(Error::Busy));
+}
+
+/// What the strangers of these tests say first.
+fn call(port: u16, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
+    let _ = stream.write_all(bytes);
+    stream
+}
+
+/// Whether the other end closes the connection after at most `most` bytes.
+fn is_closed_after(mut stream: TcpStream, most: usize) -> bool {
+    let mut bytes = [0; 4096];
+    let mut came = 0;
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return came <= most,
+            Ok(count) => came += count,
+            Err(error) => return came <= most && error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+#[test]
+fn a_stranger_reaches_nothing() {
+    let ends = End::pair();
+    let (port, address) = (ends[1].port(), Address::decode(&ends[1].interface.address()).expect("its own"));
+    let from = Address::decode(&ends[0].interface.address()).expect("its own");
+    let hello = Hello {
+        from: (from.peer(), from.nonce),
+        to: (address.peer(), address.nonce),
+        position: Position { epoch: 0, received: 0 },
+        nonce: [4; NONCE],
+    }
+    .encode();
+    let mut random = crate::transport::sim::Random::new(7);
+    let mut noise = |len: usize| (0..len).map(|_| random.number() as u8).collect::<Vec<u8>>();
+    // Bytes that are no greeting, of all lengths; they close the connection, or it is closed for them.
+    for len in [HELLO, HELLO + 1, 1000, 100_000] {
+        assert!(is_closed_after(call(port, &noise(len)), 0), "{len} bytes of noise");
+    }
+    // A greeting, as a replay has it, and no proof, a wrong one, or one with more behind it.
+    for len in [32, 33, 500] {
+        let mut stream = call(port, &hello);
+        let mut challenge = [0; 80];
+        stream.read_exact(&mut challenge).expect("anybody may ask");
+        stream.write_all(&noise(len)).expect("nobody has closed it");
+        assert!(is_closed_after(stream, 0), "a proof of {len} bytes of noise");
+    }
+    // A greeting that is cut off.
+    for len in [0, 1, HELLO - 1] {
+        drop(call(port, &hello[..len]));
+    }
+    assert_eq!(ends[1].shared().lock().connections(), 0);
+    assert!(!ends[1].shared().lock().core.peers.contains_key(&from.peer()), "what a caller says is not believed");
+    let to = ends[0].connect(&ends[1]);
+    assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+    wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
+}
+
+#[test]
+fn another_job_reaches_nothing() {
+    let ends = [0, 1].map(|rank| {
+        let offer = offer(None).expect("an interface");
+        End::open(Device::new(rank, 2, [rank as u8; KEY], &offer).expect("opens"))
+    });
+    let to = ends[0].connect(&ends[1]);
+    assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        turn(&ends);
+    }
+    assert_eq!(ends[1].shared().lock().connections(), 0);
+    assert_ne!(to.flush(Flush::REMOTE, None), Ok(Posted::Done));
+    assert!(to.pending_add(Box::new(|| Resume::Done)).is_err(), "there is room");
+}
+
+#[test]
+fn strangers_that_say_nothing_take_a_bounded_number_of_places_and_hold_up_nobody() {
+    let ends = End::pair();
+    let port = ends[1].port();
+    let silent: Vec<TcpStream> = (0..3 * STRANGERS).map(|_| call(port, &[])).collect();
+    let to = ends[0].connect(&ends[1]);
+    assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+    wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
+    assert!(ends[1].shared().lock().strangers() <= STRANGERS);
+    drop(silent);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let refused = offer(Some("nonesuch0")).expect_err("no such interface");
+    assert!(refused.contains("nonesuch0") && refused.contains("lo"), "{refused}");
+    let forced = offer(Some("lo")).expect("the loopback interface");
+    let device = Device::new(0, 1, [0; KEY], &forced).expect("opens");
+    let address = Address::decode(&End::open(device).interface.address()).expect("its own");
+    assert!(address.targets(address.stack).iter().all(|target| target.ip().is_loopback()));
+}

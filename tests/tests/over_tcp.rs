@@ -1,0 +1,62 @@
+//! Ranks that are processes and reach each other over TCP only.
+
+use std::process::Command;
+use std::time::Duration;
+
+use bellwether_tests::process::{command, run};
+
+const RING: &str = env!("CARGO_BIN_EXE_ring");
+const CHEETAH: &str = env!("CARGO_BIN_EXE_cheetah_rows");
+const LAPI: &str = env!("CARGO_BIN_EXE_lapi_rows");
+const LIMIT: Duration = Duration::from_secs(100);
+
+fn over_tcp(program: &str, ranks: usize, arguments: &[&str]) -> Command {
+    let mut command = command(program);
+    command.env("BELLWETHER_RANKS", ranks.to_string()).env("BELLWETHER_TRANSPORT", "tcp").args(arguments);
+    command
+}
+
+#[test]
+fn a_token_goes_round() {
+    for (ranks, settings) in [
+        (1, [].as_slice()),
+        (2, &[]),
+        (3, &[("BELLWETHER_TCP_INTERFACE", "lo")]),
+        (5, &[("BELLWETHER_SPIN", "0"), ("BELLWETHER_STATIC_DATA", "on")]),
+    ] {
+        let outcome = run(over_tcp(RING, ranks, &["200"]).envs(settings.iter().copied()), LIMIT).expect_success();
+        assert!(outcome.stdout.starts_with(&format!("{ranks} ranks, 200 rounds")), "{outcome:#?}");
+        assert_eq!(outcome.stderr, "", "{ranks} ranks, {settings:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_goes_wrong_is_named_by_all() {
+    for (way, cause) in [("kill", "signal 9 ended it"), ("exit", "it exited with code"), ("panic", "it panicked")] {
+        let outcome = run(&mut over_tcp(RING, 4, &[way, "2"]), LIMIT).expect_failure();
+        let mut errors = outcome.stderr.lines().filter(|line| line.starts_with("Error: ")).peekable();
+        assert!(errors.peek().is_some(), "{way}: {outcome:#?}");
+        assert!(errors.all(|error| error.contains(&format!("rank 2 is gone: {cause}"))), "{way}: {outcome:#?}");
+        for other in [0, 1, 3] {
+            assert!(outcome.stderr.contains(&format!("rank {other}: exit 1")), "rank {other}, {way}: {outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn cheetahs_rows_hold() {
+    for row in ["shared", "c01", "c02", "c17", "c28"] {
+        run(&mut over_tcp(CHEETAH, 2, &[row]), LIMIT).expect_success();
+    }
+}
+
+#[test]
+fn lapis_mix_of_operations_is_exact() {
+    run(&mut over_tcp(LAPI, 3, &["mix", "1", "10"]), LIMIT).expect_success();
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named() {
+    let outcome = run(over_tcp(RING, 2, &[]).env("BELLWETHER_TCP_INTERFACE", "nonesuch0"), LIMIT).expect_failure();
+    assert!(outcome.stderr.contains("nonesuch0") && outcome.stderr.contains("lo"), "{outcome:#?}");
+}
