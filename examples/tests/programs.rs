@@ -174,18 +174,30 @@ fn a_box_without_room_for_the_ranks_is_refused() {
     }
 }
 
-/// The commands under "Examples:" of a program's help: ranks, name, arguments.
-fn commands_of_help(name: &str) -> Vec<(usize, Vec<String>)> {
+/// A command under "Examples:" of a program's help.
+struct HelpCommand {
+    ranks: usize,
+    /// Whether the ranks go on after a death.
+    survive: bool,
+    arguments: Vec<String>,
+}
+
+fn commands_of_help(name: &str) -> Vec<HelpCommand> {
     let (help, _folder) = succeeds(1, name, &["--help"]);
     let Some((_, examples)) = help.split_once("Examples:\n") else { return Vec::new() };
     let commands = examples.lines().take_while(|line| line.starts_with("  "));
     let read = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let ["bellwether", "run", "-n", ranks, "--example", example, arguments @ ..] = &words[..] else {
-            panic!("{name} --help has a command that does not start in a checkout: {line}");
+        let (ranks, survive, example, arguments) = match &words[..] {
+            ["bellwether", "run", "-n", ranks, "--example", example, rest @ ..] => (ranks, false, example, rest),
+            ["bellwether", "run", "-n", ranks, "--survive", "--example", example, rest @ ..] => {
+                (ranks, true, example, rest)
+            }
+            _ => panic!("{name} --help has a command that does not start in a checkout: {line}"),
         };
         assert_eq!(*example, name, "{line}");
-        (ranks.parse().unwrap(), arguments.iter().map(|word| word.to_string()).collect())
+        let arguments = arguments.iter().map(|word| word.to_string()).collect();
+        HelpCommand { ranks: ranks.parse().unwrap(), survive, arguments }
     };
     commands.map(read).collect()
 }
@@ -198,13 +210,16 @@ fn the_commands_that_help_names_start() {
         let folder = tempfile::tempdir().unwrap();
         let commands = commands_of_help(name);
         assert!(commands.len() > 1, "{name} has examples");
-        for (ranks, arguments) in commands {
+        for HelpCommand { ranks, survive, arguments } in commands {
             // Graphs of a package that may be missing here.
             if arguments.iter().any(|word| word.starts_with('/') && !std::path::Path::new(word).exists()) {
                 continue;
             }
             let mut command = Command::new(program(name));
             command.args(&arguments).current_dir(&folder).env("BELLWETHER_RANKS", ranks.to_string());
+            if survive {
+                command.env("BELLWETHER_SURVIVE", "on");
+            }
             let output = command.env("BELLWETHER_DEADLINE", "3").output().unwrap();
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(matches!(output.status.code(), Some(0 | 124)), "{name} {arguments:?}: {:?} {error}", output.status);

@@ -84,6 +84,8 @@ pub fn put_segment(session: &Session, _: usize) -> Result<Vec<Measured>> {
         },
         |n| in_quarters([stores::<0>, stores::<1>, stores::<2>, stores::<3>], &bare, count(n)),
     )?;
+    // Over a network the last puts are on their way.
+    world.barrier()?;
     segment.close()?;
     Ok(vec![measured])
 }

@@ -154,13 +154,17 @@ fn a_send_never_waits_for_its_receiver() {
     for transport in [Transport::Auto, Transport::ShmContract] {
         for cross_memory_attach in [true, false] {
             let settings = Settings { message_memory: 64 << 10, transport, cross_memory_attach, ..Settings::default() };
-            let sent = AtomicI32::new(0);
+            let (sent, polls_no_more) = (AtomicI32::new(0), AtomicI32::new(0));
             let done = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).build(|builder| {
                 let controller = Controller::setup_with(builder).expect("set up");
                 let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
                 let matching = MatchingHandler::new(&controller).expect("both");
                 let seen = Rc::new(Cell::new(0));
                 if controller.mycontext().expect("valid") == 0 {
+                    // A rank that is still in the barrier polls: it could fetch the first large value, whose bytes then fill message memory.
+                    while polls_no_more.load(Ordering::Acquire) == 0 {
+                        std::thread::yield_now();
+                    }
                     for value in 0..SENDS {
                         matching.send(1, 1, &value).expect("send");
                         if value % 5000 == 0 {
@@ -171,6 +175,7 @@ fn a_send_never_waits_for_its_receiver() {
                     controller.ainvoke(1, nothing, &[1; 100], None).expect("ainvoke");
                     sent.store(1, Ordering::Release);
                 } else {
+                    polls_no_more.store(1, Ordering::Release);
                     while sent.load(Ordering::Acquire) == 0 {
                         std::thread::yield_now();
                     }
