@@ -184,7 +184,7 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
     for line in &lines {
         assert_eq!(line["transport"], "shm-contract");
         assert!(line["value"].as_f64().is_some_and(|value| value > 0.0), "{line}");
-        let has_limit = ["startup", "poll"].iter().any(|bench| line["bench"] == *bench);
+        let has_limit = ["startup", "death", "poll"].iter().any(|bench| line["bench"] == *bench);
         assert_eq!(line["limit"].is_number(), has_limit, "{line}");
         // Beside aggregation stands one operation for each element, beside a put to an address one to an element, beside a poll one of 2
         // ranks.
