@@ -11,10 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What all wakers of this process send with. Made before the first rank of the process arrives, so that a ring needs no new descriptor.
-static SENDER: OnceLock<Option<UnixDatagram>> = OnceLock::new();
+/// What all wakers of this process send with, never dropped; null: not made. Made before the first rank of the process arrives, so that a
+/// ring needs no new descriptor. No `OnceLock`: the thread sanitizer does not see into the standard library's.
+static SENDER: AtomicPtr<UnixDatagram> = AtomicPtr::new(ptr::null_mut());
 
 /// Datagrams that one drain takes at most. Chosen: more than a queue holds (net.unix.max_dgram_qlen, 10 to 512), so that only a sender
 /// that never stops is not drained.
@@ -89,7 +91,21 @@ pub fn namespace() -> Option<u64> {
 }
 
 fn sender() -> Option<&'static UnixDatagram> {
-    SENDER.get_or_init(|| new_sender().ok()).as_ref()
+    // Pairs with the Release below.
+    let mut made = SENDER.load(Ordering::Acquire);
+    if made.is_null() {
+        let fresh = Box::into_raw(Box::new(new_sender().ok()?));
+        made = match SENDER.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(first) => {
+                // SAFETY: from a box, and nobody else has it.
+                drop(unsafe { Box::from_raw(fresh) });
+                first
+            }
+        };
+    }
+    // SAFETY: from a box that is never given back.
+    Some(unsafe { &*made })
 }
 
 fn new_sender() -> std::io::Result<UnixDatagram> {
