@@ -7,7 +7,7 @@ use super::address::Address;
 use super::frame::{Body, NO_TOKEN};
 use super::link::Broken;
 use super::peer::{Peer, Tuning};
-use crate::memory::copy::copy;
+use crate::memory::copy;
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Pieces;
 use crate::transport::memory::Registry;
@@ -198,7 +198,7 @@ impl Core {
             Body::Message(frame) => return self.serve_message(from, frame),
             Body::Put { key, address, token, notice, bytes } => {
                 // SAFETY: registered memory of this length, as long as the call lasts; the bytes are elsewhere.
-                let write = |to| unsafe { copy(to, bytes.as_ptr(), bytes.len()) };
+                let write = |to| unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
                 // A notice alone has no memory.
                 let written =
                     if bytes.is_empty() { Ok(()) } else { self.registry.access(key, address, bytes.len(), write) };
@@ -212,7 +212,7 @@ impl Core {
             Body::Get { key, address, token, offset, len } => {
                 let mut bytes = vec![0; len as usize];
                 // SAFETY: registered memory of this length, as long as the call lasts.
-                let read = |at: *mut u8| unsafe { copy(bytes.as_mut_ptr(), at, len as usize) };
+                let read = |at: *mut u8| unsafe { copy::get(bytes.as_mut_ptr(), at, len as usize) };
                 match self.registry.access(key, address, len as usize, read) {
                     Ok(()) => self.peer(from).link.answer(&Body::Data { token, offset, bytes: &bytes }),
                     Err(error) => self.peer(from).link.refuse(token, error.code()),
@@ -286,7 +286,7 @@ impl Core {
             Awaits::Blocks(pieces) => {
                 pieces.range(offset, bytes.len(), |piece, at| {
                     // SAFETY: the caller's memory, ours to write until the operation is done or abandoned.
-                    unsafe { copy(piece.pointer, bytes[at..].as_ptr(), piece.len) };
+                    unsafe { copy::put(piece.pointer, bytes[at..].as_ptr(), piece.len) };
                 });
                 if is_whole {
                     self.finish(token, Ok(()), Bytes::new());
