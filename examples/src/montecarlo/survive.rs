@@ -33,7 +33,7 @@ pub fn run(
     while first < batches {
         let last = batches.min(first + ROUND * team.size() as u64);
         progress(first * BATCH);
-        // Who does each batch of this round, by its number in the world.
+        // The rank in the world that does each batch of this round.
         let mut owners = vec![None; (last - first) as usize];
         let mut mine = vec![0; bins + 3];
         loop {

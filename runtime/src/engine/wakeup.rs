@@ -69,7 +69,7 @@ pub(crate) struct Wakeup {
     /// Handles of programs, and those of them that ask for arrivals alone.
     handles: Cell<usize>,
     arrivals_only: Cell<usize>,
-    /// Ends of ranks that an arming has told of.
+    /// The count of ended ranks that the last arming has reported.
     ends: Cell<u64>,
     /// Notices of virtual time when it was armed.
     notices: Cell<u64>,
@@ -439,7 +439,7 @@ impl Engine {
         }
     }
 
-    /// The descriptor is readable since its timer has expired, and for nothing else: it is armed, and nobody has taken back the announcement.
+    /// Whether the descriptor is readable only because its timer has expired: the rank is armed, and the announcement still stands.
     fn is_look(&self, wakeup: &Wakeup) -> bool {
         let is_silent = self.networks.is_empty() && !self.may_come_unseen() && !self.job.may_be_unreachable(self.rank);
         is_silent

@@ -370,7 +370,7 @@ mod tests {
         alive: Vec<bool>,
         /// From, to, bytes.
         under_way: Vec<(usize, usize, Vec<u8>)>,
-        /// Who has not learnt of whose end.
+        /// Ranks that have not learnt of an end yet, and the rank that ended.
         untold: Vec<(usize, usize)>,
         random: Random,
     }

@@ -233,7 +233,7 @@ pub const KNOWN: &[Known] = &[
         meaning: "network interface for TCP",
         values: Values::Described("auto, or the name of an interface"),
         default: "auto",
-        details: "`auto` names all interfaces of the host that are up, the fastest first; peers try their addresses in that order. \
+        details: "`auto` names all interfaces of the host that are up, those with the highest known speed first; peers try their addresses in that order. \
                   `bellwether info` lists them. With a name, TCP listens on that interface only.",
         public: true,
         apply: |s, v| {

@@ -302,7 +302,7 @@ impl<R> Pending<R> {
             // Whoever polls may have woken another's task: polled again, this one goes on.
             match engine.sleep_or_again(cx, &mut || Ok(self.is_done().then_some(()))) {
                 Poll::Pending => return Poll::Pending,
-                // It is not done, but told of what is wrong with this rank.
+                // The collective is not done. The error is about this rank.
                 Poll::Ready(Err(error)) => return Poll::Ready(Ok(Err(error))),
                 Poll::Ready(Ok(())) => {}
             }

@@ -68,7 +68,7 @@ impl<D: Domain> Network<D> {
         (answer, completion)
     }
 
-    /// As [`Network::answer`], but one that was used before, if nobody has it any more.
+    /// As [`Network::answer`], but reuses an earlier answer that nobody holds any more, if there is one.
     fn spare_answer(&self) -> (Arc<Answer>, Completion) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         let mut spare = self.spare.borrow_mut();

@@ -134,7 +134,7 @@ impl Calls {
                     }
                 }
                 Err(error) => match error.raw_os_error() {
-                    // Who waits longest makes room, if somebody does.
+                    // Out of descriptors or memory: the caller that has waited longest is closed, if there is one.
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) if !self.drop_oldest() => {
                         return self.pause(now);
                     }

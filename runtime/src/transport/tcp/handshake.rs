@@ -33,7 +33,7 @@ pub struct Position {
 pub struct Hello {
     /// The dialer, and what tells it from the next interface with its number.
     pub from: (u32, u64),
-    /// Whom it calls.
+    /// The interface that is called.
     pub to: (u32, u64),
     /// Where it is.
     pub position: Position,
