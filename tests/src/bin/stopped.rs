@@ -133,8 +133,14 @@ fn stops(controller: &Controller) -> Result<()> {
             assert_eq!(read(&world, 1, count, 8)?, 5usize.to_ne_bytes());
         }
         // Safe code reaches no variable that nobody has lent it.
-        let refused = world.put_segment(1, 1, 0, &put);
-        assert!(matches!(refused, Err(Error::NoSegment { .. })), "{refused:?}");
+        let at = offset.unwrap_or(0);
+        let refused = [
+            world.put_segment(1, 1, at, &put),
+            world.get_segment(1, 1, at, &mut [0; 8]),
+            world.notify_segment(1, 1, at, 1u64),
+            world.fetch_segment(AtomicOp::Add, 1, 1, at, 1u64).map(drop),
+        ];
+        assert!(refused.iter().all(|call| matches!(call, Err(Error::NoSegment { .. }))), "{refused:?}");
         by_number(&world, statics, (offset, heap_offset))?;
         world.put_segment(1, number as u32, 0, &put)?;
         let mut came = vec![0; put.len()];

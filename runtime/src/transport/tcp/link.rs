@@ -122,6 +122,8 @@ pub struct Link {
     /// Of these, those that the peer was told of.
     told: u64,
     ack_now: bool,
+    /// Nothing sent over the last connection is acknowledged: until then nobody knows that frames get through.
+    is_unproven: bool,
     /// Frames framed when the peer was asked last to acknowledge at once.
     asked: u64,
     /// Numbers of received frames that were refused, with the numbers of the frames that refuse them, until the peer has received
@@ -155,6 +157,7 @@ impl Link {
             received: 0,
             told: 0,
             ack_now: false,
+            is_unproven: false,
             asked: 0,
             refusals: VecDeque::new(),
             released: Vec::new(),
@@ -206,6 +209,10 @@ impl Link {
         self.connection = Some(Connection { keys, sent: 0, received: 0, bytes: 0, out, partial });
         // Confirms the connection to the dialer, and what came before it broke.
         self.ack_now = true;
+        self.is_unproven = true;
+        if let Some(sent) = self.unacked.back_mut() {
+            sent.flags |= WANT_ACK;
+        }
         Ok(())
     }
 
@@ -422,7 +429,7 @@ impl Link {
         // The last frame that has room asks for more.
         let is_full =
             self.unacked.len() + 1 >= self.limits.frames || self.in_flight + own.len() + user_len >= self.limits.bytes;
-        if ticket.is_some() || is_full {
+        if ticket.is_some() || is_full || self.is_unproven {
             flags |= WANT_ACK;
         }
         let post = item.post;
@@ -497,6 +504,7 @@ impl Link {
             if head.acknowledged > self.acked + self.unacked.len() as u64 {
                 return Err(Broken("an acknowledgement of what was not sent"));
             }
+            self.is_unproven &= head.acknowledged <= self.acked;
             self.acknowledge_up_to(head.acknowledged);
             self.ack_now |= head.flags & WANT_ACK != 0;
             let body = Body::decode(head.kind, &frame[HEAD..]).ok_or(Broken("a frame of no kind"))?;

@@ -119,6 +119,32 @@ fn content(token: u64, address: u64, at: usize) -> u8 {
 }
 
 #[test]
+fn the_first_frames_of_a_connection_are_acknowledged_unasked() {
+    let mut pair = Pair::new(LIMITS);
+    let turns = |pair: &mut Pair| {
+        // What end 1 sends of itself is sent before anything has come.
+        for end in [1, 0, 1, 0] {
+            pair.send(end, usize::MAX);
+            pair.receive(end, usize::MAX).expect("whole");
+        }
+    };
+    pair.connect(0);
+    pair.message(0, 1, 0);
+    turns(&mut pair);
+    assert!(pair.links[0].is_settled(), "new ones");
+    pair.message(0, 2, 0);
+    pair.send(0, usize::MAX);
+    pair.cut();
+    pair.connect(1);
+    turns(&mut pair);
+    assert!(pair.links[0].is_settled(), "those that are sent again");
+    pair.message(0, 3, 0);
+    turns(&mut pair);
+    assert!(!pair.links[0].is_settled(), "later ones are acknowledged with frames the other way");
+    assert_eq!(pair.came[1], [1, 2, 3]);
+}
+
+#[test]
 fn nothing_is_lost_or_repeated_or_overtaken_however_often_the_connection_breaks() {
     sim::check("nothing_is_lost_or_repeated", 30, |seed| {
         let mut random = sim::Random::new(seed);

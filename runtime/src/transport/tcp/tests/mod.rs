@@ -139,6 +139,33 @@ fn of_two_connections_made_at_once_one_stays() {
 }
 
 #[test]
+fn a_link_on_which_all_is_well_is_not_missing_however_quiet_it_is() {
+    let ends = End::pair();
+    let came = Rc::new(Cell::new(0));
+    for end in &ends {
+        let count = Rc::clone(&came);
+        end.interface.set_handler(0, Some(Box::new(move |_| count.set(count.get() + 1)))).expect("an id");
+    }
+    let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
+    let is_missing = |end: usize| ends[end].shared().lock().core.peer(1 - end as u32).missing_since.is_some();
+    // Over the first connection; over one after a break, with nothing under way; with a message; with one that is sent again.
+    for (sender, cutter) in [(Some(0), None), (None, Some(0)), (Some(1), None), (Some(0), Some(0)), (Some(1), Some(0))]
+    {
+        let before = came.get();
+        if let Some(sender) = sender {
+            assert_eq!(to[sender].am_short(0, 0, &[]), Ok(()));
+        }
+        if let Some(cutter) = cutter {
+            ends[cutter].cut(1 - cutter as u32);
+        }
+        if sender.is_some() {
+            wait("the message", || came.get() > before, || turn(&ends));
+        }
+        wait("a quiet link", || !is_missing(0) && !is_missing(1), || turn(&ends));
+    }
+}
+
+#[test]
 fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
     let ends = End::pair();
     let to = ends[0].connect(&ends[1]);
