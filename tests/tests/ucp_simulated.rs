@@ -26,8 +26,9 @@ fn run(name: &str) {
     check(name, 1, |seed| {
         for (network, config) in networks(seed) {
             watchdog::at(format!("{name}: {network}, seed {seed}"));
+            let posted = config.memory == Memory::Posted;
             let ran = Simulated::new(config).run(|world| {
-                row(&Task { world, virtual_time: true, mapped: false, processes: false, share: 1 });
+                row(&Task { world, virtual_time: true, mapped: false, posted, processes: false, share: 1 });
             });
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
         }

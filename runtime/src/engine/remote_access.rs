@@ -139,7 +139,7 @@ impl std::ops::Deref for Apart {
 
 /// How time passes for a rank that has nothing to do, where time is virtual.
 pub(crate) trait Pace: SimulatedPeers {
-    /// A further handle for the same rank. Only one thread at a time uses the handles of one rank.
+    /// A further handle for the same rank. Only one thread at a time uses the handles of one rank, other than to notify.
     fn apart(&self) -> Box<dyn Pace + Send>;
     /// The virtual time.
     fn now(&self) -> Duration;

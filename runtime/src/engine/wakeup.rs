@@ -179,6 +179,18 @@ impl Wakeup {
     fn set_alarm(&self, time: Duration) {
         let time = time.max(Duration::from_nanos(1));
         self.due.set(Some((Instant::now() + time, time)));
+        self.set_timer(time);
+    }
+
+    /// Takes back that the timer has expired: in virtual time none runs.
+    fn stop_alarm(&self) {
+        if self.due.take().is_some() {
+            self.set_timer(Duration::ZERO);
+        }
+    }
+
+    /// Zero stops it.
+    fn set_timer(&self, time: Duration) {
         let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let setting = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         // Setting it also takes back an earlier expiry.
@@ -362,8 +374,9 @@ impl Engine {
         let armed = listen(self.job.sleep_word(self.rank), self.fences(), &mut Arms(self, wakeup));
         if armed {
             self.wakeup.armed.set(true);
-            if self.pace().is_none() {
-                wakeup.restart_alarm(self.longest_silence());
+            match self.pace() {
+                None => wakeup.restart_alarm(self.longest_silence()),
+                Some(_) => wakeup.stop_alarm(),
             }
         }
         Ok(armed)

@@ -15,9 +15,10 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use super::{OneThread, World};
-use crate::engine::{Engine, Wakeup};
+use crate::engine::{Engine, Pace, Wakeup};
 use crate::error::{Error, Result};
 use crate::memory::owner::Owner;
+use crate::transport::lock::Mutex as Lock;
 
 /// Polls of a word, with a pause after each, before a wait for it sleeps. Chosen: a store of another core is seen within a few.
 const SPINS: u32 = 1000;
@@ -222,7 +223,13 @@ impl WakeUp {
 
     /// What any thread of this process makes the descriptor readable with.
     pub fn signaller(&self) -> Signaller {
-        Signaller { signals: Arc::clone(self.wakeup.signals()), owner: self.wakeup.owner(), rank: self.engine.rank }
+        let pace = self.engine.pace().map(|pace| Arc::new(Lock::new(pace.apart())));
+        Signaller {
+            signals: Arc::clone(self.wakeup.signals()),
+            owner: self.wakeup.owner(),
+            rank: self.engine.rank,
+            pace,
+        }
     }
 
     /// Whether this process is the rank, and not a child forked from it.
@@ -277,11 +284,19 @@ impl std::fmt::Debug for WakeUp {
 }
 
 /// Makes the descriptor of a [`WakeUp`] readable, from any thread of the process.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Signaller {
     signals: Arc<OwnedFd>,
     owner: Owner,
     rank: usize,
+    /// In virtual time a rank that waits does not sleep in the kernel.
+    pace: Option<Arc<Lock<Box<dyn Pace + Send>>>>,
+}
+
+impl std::fmt::Debug for Signaller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Signaller(rank {})", self.rank)
+    }
 }
 
 impl Signaller {
@@ -298,9 +313,13 @@ impl Signaller {
         }
         match rustix::io::write(&self.signals, &1u64.to_ne_bytes()) {
             // Full: it is readable.
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
-            Err(errno) => Err(Error::os(DOING, "write", errno)),
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
+            Err(errno) => return Err(Error::os(DOING, "write", errno)),
         }
+        if let Some(pace) = &self.pace {
+            pace.lock().notify(self.rank);
+        }
+        Ok(())
     }
 }
 

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let share = if mapped { 10 } else { 1 };
     for (name, run) in asked {
         watchdog::at(name);
-        run(&Task { world: &world, virtual_time: false, mapped, processes: true, share });
+        run(&Task { world: &world, virtual_time: false, mapped, posted: false, processes: true, share });
         if world.rank() == 0 {
             println!("{name}: {} processes", world.size());
         }

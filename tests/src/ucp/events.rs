@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bellwether_runtime::vocabulary::ucp::codes::UNSUPPORTED;
+use bellwether_runtime::vocabulary::ucp::codes::{BUSY, UNSUPPORTED};
 use bellwether_runtime::vocabulary::ucp::{Params, Status, WAKEUP_RX, Worker};
 use bellwether_runtime::{Completion, Context, World};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -48,7 +48,32 @@ pub fn w20(task: &Task<'_>) {
         }
     }
     here.answer(10);
+    if task.posted {
+        ends(&here);
+    }
     here.end();
+}
+
+/// The end of a get keeps a rank from arming that asks for all events, and no other.
+fn ends(here: &Run<'_>) {
+    let task = here.task;
+    let words = task.alloc::<u64>(1).expect("allocates");
+    if task.rank() == 0 {
+        for count in 1..=5 {
+            words.put(1, 0, count).expect("puts");
+            task.fence();
+            here.settle();
+            let got = words.get_async(1, 0);
+            // It ends meanwhile, and its end is not taken.
+            task.sleep(Duration::from_millis(10));
+            let all = Worker::create(task.world, &Params::default()).expect("makes a worker");
+            assert_eq!(all.arm(), Err(Status(BUSY)), "a get has ended, and one worker asks for that");
+            drop(all);
+            here.worker.arm().expect("no worker asks for what ends");
+            assert_eq!(got.wait().expect("gets"), count);
+        }
+    }
+    task.barrier().expect("all are there");
 }
 
 /// What an epoll tells within so long: the data of its events.

@@ -27,6 +27,8 @@ pub struct Task<'a> {
     pub virtual_time: bool,
     /// Ranks reach each other by mapped memory.
     pub mapped: bool,
+    /// Gets end later, over a network that announces their ends.
+    pub posted: bool,
     /// Ranks are processes.
     pub processes: bool,
     /// How often loops run: a share of what the table says, in thousandths.

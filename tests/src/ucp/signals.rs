@@ -1,22 +1,75 @@
 //! Signals of this process's own threads.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bellwether_runtime::vocabulary::ucp::Status;
 use bellwether_runtime::vocabulary::ucp::codes::BUSY;
+use bellwether_runtime::vocabulary::ucp::{Signal, Status};
 
-use super::{LONG, NOW, Run, Task};
+use super::{LONG, NOW, Run, Task, is_readable};
+
+/// Rank 0's signal, for a rank that is a thread of the same process. Each row has its own: rows run at the same time.
+type Shared = Mutex<Option<Signal>>;
+
+/// In virtual time rank 1 signals `times` times, each after a while, and rank 0 does `body` meanwhile.
+fn signalled_by_rank_1(here: &Run<'_>, shared: &Shared, times: u64, body: impl FnOnce()) {
+    let task = here.task;
+    let signal = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    if task.rank() == 0 {
+        here.settle();
+        *signal() = Some(here.worker.signaller().expect("has the feature"));
+        here.go_on();
+        // What that costs is over.
+        here.settle();
+        body();
+        *signal() = None;
+    } else if task.rank() == 1 {
+        here.wait_to_go_on();
+        let signal = signal().clone().expect("set before the ring");
+        for number in 1..=times {
+            task.sleep(SOME_TIME + Duration::from_micros(number * 7 % 50));
+            signal.signal().expect("signals");
+        }
+    }
+}
+
+/// In virtual time: longer than it takes to settle.
+const SOME_TIME: Duration = Duration::from_millis(50);
 
 pub fn w14(task: &Task<'_>) {
+    static SIGNAL: Shared = Shared::new(None);
     let here = Run::new(task);
+    here.by_itself(|| {
+        here.arm();
+        here.worker.signal().expect("signals");
+        // By itself, and not because a wait finds it behind the timer.
+        let wake_up = task.wake_up().expect("there is one");
+        assert!(is_readable(wake_up.as_fd(), NOW), "signalled, and the descriptor is silent");
+        here.settle();
+    });
+    if task.virtual_time {
+        for by_poll in [false, true] {
+            signalled_by_rank_1(&here, &SIGNAL, 1, || {
+                let before = task.elapsed();
+                if by_poll {
+                    here.arm();
+                    assert!(here.readable(LONG), "rank 1 has signalled, and the descriptor is silent");
+                } else {
+                    here.worker.wait().expect("waits");
+                }
+                let took = task.elapsed() - before;
+                assert!(took > Duration::ZERO && took <= SOME_TIME + Duration::from_micros(50), "woken after {took:?}");
+                assert_eq!(here.worker.arm(), Err(Status(BUSY)), "woken, and not by the signal");
+            });
+            task.barrier().expect("all are there");
+        }
+        return here.end();
+    }
     here.by_itself(|| {
         let signal = here.worker.signaller().expect("has the feature");
         for by_poll in [false, true] {
-            if task.virtual_time {
-                // Time stands still while a thread that is no rank runs.
-                signal.signal().expect("signals");
-            }
             let is_over = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -24,21 +77,21 @@ pub fn w14(task: &Task<'_>) {
                     is_over.store(true, Ordering::SeqCst);
                     signal.signal().expect("signals");
                 });
-                if by_poll {
-                    here.arm();
-                    while !is_over.load(Ordering::SeqCst) && !task.virtual_time {
-                        assert!(here.readable(LONG));
-                    }
-                } else {
-                    // Something else may wake it first, over a network.
-                    loop {
-                        here.worker.wait().expect("waits");
-                        if is_over.load(Ordering::SeqCst) || task.virtual_time {
-                            break;
+                loop {
+                    if by_poll {
+                        // Not if the signal is there already.
+                        if here.worker.arm().is_ok() {
+                            here.await_event();
                         }
-                        assert!(!task.mapped, "woken before the signal");
-                        here.drain();
+                    } else {
+                        here.worker.wait().expect("waits");
                     }
+                    // Something else may wake it first, over a network.
+                    if is_over.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    assert!(!task.mapped, "woken before the signal");
+                    here.drain();
                 }
             });
             here.settle();
@@ -48,9 +101,22 @@ pub fn w14(task: &Task<'_>) {
 }
 
 pub fn w15(task: &Task<'_>) {
+    static SIGNAL: Shared = Shared::new(None);
     const THREADS: usize = 8;
-    let each = if task.virtual_time { 100 } else { 100_000 * task.share / 1000 };
     let here = Run::new(task);
+    if task.virtual_time {
+        const TIMES: u64 = 100;
+        signalled_by_rank_1(&here, &SIGNAL, TIMES, || {
+            // Rank 1 waits after each: none is one with another.
+            for number in 1..=TIMES {
+                here.arm();
+                assert!(here.readable(LONG), "signal {number} of {TIMES} has woken nobody");
+                assert_eq!(here.worker.arm(), Err(Status(BUSY)), "signal {number} of {TIMES}");
+            }
+        });
+        return here.end();
+    }
+    let each = 100_000 * task.share / 1000;
     here.by_itself(|| {
         let (signal, running) = (here.worker.signaller().expect("has the feature"), AtomicUsize::new(THREADS));
         let mut woken = 0;
@@ -70,11 +136,10 @@ pub fn w15(task: &Task<'_>) {
                 is_over = running.load(Ordering::SeqCst) == 0;
                 here.drain();
                 match here.worker.arm() {
-                    Ok(()) if task.virtual_time => std::thread::yield_now(),
                     // The last signal may have been taken before.
                     Ok(()) if is_over && woken > 0 => {}
                     Ok(()) => {
-                        assert!(here.readable(LONG), "threads signal, and it sleeps");
+                        here.await_event();
                         woken += 1;
                     }
                     Err(status) => {
@@ -84,7 +149,7 @@ pub fn w15(task: &Task<'_>) {
                 }
             }
         });
-        assert!(woken > 0 || task.virtual_time);
+        assert!(woken > 0);
     });
     here.end();
 }

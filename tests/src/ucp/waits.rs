@@ -115,7 +115,8 @@ pub fn w12(task: &Task<'_>) {
 }
 
 pub fn w13(task: &Task<'_>) {
-    let words = task.alloc::<u64>(1).expect("allocates");
+    // The second word of rank 1 is the address of rank 0's word.
+    let words = task.alloc::<u64>(2).expect("allocates");
     let here = Run::new(task);
     // SAFETY: an element of this rank's own, aligned, which lives to the end of the row and is touched atomically only.
     let word = unsafe { AtomicU64::from_ptr(words.as_ptr_range().start) };
@@ -128,8 +129,23 @@ pub fn w13(task: &Task<'_>) {
                 here.drain();
             }
         }
-        // A store of another thread of this rank.
-        if !task.virtual_time {
+        // A store of another thread of this process: in virtual time of rank 1, which is one.
+        if task.virtual_time {
+            words.put(1, 1, word.as_ptr() as u64).expect("puts");
+            task.fence();
+            here.settle();
+            here.go_on();
+            here.settle();
+            let (before, mut waits) = (task.elapsed(), 0);
+            while word.load(Ordering::Acquire) != 2 {
+                here.worker.wait_mem(word);
+                waits += 1;
+            }
+            // Nothing announces a store: a wait finds it within a millisecond, and has slept meanwhile.
+            let took = task.elapsed() - before;
+            assert!(took <= SOME_TIME + Duration::from_millis(1), "the store was seen after {took:?}");
+            assert!(waits <= 2 + SOME_TIME.as_millis(), "{waits} waits in {took:?}");
+        } else {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     std::thread::sleep(Duration::from_millis(5));
@@ -151,9 +167,20 @@ pub fn w13(task: &Task<'_>) {
         here.wait_to_go_on();
         words.put(0, 0, 1).expect("puts");
         task.fence();
+        if task.virtual_time {
+            here.wait_to_go_on();
+            task.sleep(SOME_TIME);
+            let address = words.get(1, 1).expect("gets") as *mut u64;
+            // SAFETY: rank 0's element, in this process: a simulated job's ranks are its threads. It lives to the end of the row, and is
+            // touched atomically only.
+            unsafe { AtomicU64::from_ptr(address) }.store(2, Ordering::Release);
+        }
         here.wait_to_go_on();
         send(task, 0);
     }
     here.end();
     task.barrier().expect("all are there");
 }
+
+/// In virtual time: longer than it takes to settle.
+const SOME_TIME: Duration = Duration::from_millis(50);
