@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::networks::Networks;
 use super::operation::{Filled, HeapRange, Transfer};
 use super::remote_access::Answer;
 use super::{Engine, Event, Step};
@@ -40,25 +39,48 @@ impl Local {
     }
 }
 
-/// What makes progress with the requests of a transfer.
+/// What makes progress with requests that have to end, where a wait has ended early: by an error, or by a panic.
 pub(super) trait Drive {
-    /// Makes progress once. Where there is none, a little time passes.
+    /// Makes progress once, and runs no handler. The peer may do the same at the same time, so requests of peers are served too. Where there
+    /// was no progress, a little time passes.
     fn drive(&self);
+    /// Cancels what is in flight to `rank` if that rank is lost: the network may not notice, and nobody answers.
+    fn cancel_if_lost(&self, rank: usize);
 }
 
-impl Drive for Networks {
+impl Drive for Engine {
     fn drive(&self) {
-        if self.progress().0 == 0 {
+        if self.networks.progress().0 == 0 {
             match self.pace() {
                 Some(pace) => pace.pause(PAUSE),
                 None => std::thread::yield_now(),
             }
         }
     }
+
+    fn cancel_if_lost(&self, rank: usize) {
+        if self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank) {
+            self.network(rank).cancel(rank);
+        }
+    }
 }
 
-/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened. That ends:
-/// a request completes, also by the failure of its peer or of the connection, or the network drops it with the endpoint.
+impl Engine {
+    /// Makes progress until `is_over`, which requests to `rank` bring about: their answers, the failure of the peer or of the connection, or
+    /// its end with the endpoint.
+    pub(crate) fn drive_until(&self, rank: usize, is_over: impl Fn() -> bool) {
+        drive_until(self, rank, is_over);
+    }
+}
+
+fn drive_until(driver: &impl Drive, rank: usize, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        driver.cancel_if_lost(rank);
+        driver.drive();
+    }
+}
+
+/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened.
 pub(super) struct Lasting<'a, D: Drive> {
     pub(super) driver: &'a D,
     pub(super) transfer: Transfer,
@@ -66,9 +88,7 @@ pub(super) struct Lasting<'a, D: Drive> {
 
 impl<D: Drive> Drop for Lasting<'_, D> {
     fn drop(&mut self) {
-        while !self.transfer.is_idle() {
-            self.driver.drive();
-        }
+        drive_until(self.driver, self.transfer.peer(), || self.transfer.is_idle());
     }
 }
 
@@ -204,7 +224,7 @@ impl Engine {
         let remote = HeapRange { rank, offset, len };
         // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
         let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
-        let mut lasting = Lasting { driver: &self.networks, transfer };
+        let mut lasting = Lasting { driver: self, transfer };
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             outcome = lasting.transfer.advance(&mut &*self, doing);

@@ -10,8 +10,10 @@ use crate::transport::Region;
 
 impl Drive for Stream {
     fn drive(&self) {
+        // Peers send their requests to the rank's own interface.
+        let served = self.home.engine().map_or(0, |engine| engine.networks.progress().0);
         let driven = self.driven();
-        if driven.networks.progress().0 == 0 {
+        if driven.networks.progress().0 + served == 0 {
             match driven.networks.pace() {
                 Some(pace) => pace.pause(PAUSE),
                 None => {
@@ -19,6 +21,12 @@ impl Drive for Stream {
                     std::thread::yield_now();
                 }
             }
+        }
+    }
+
+    fn cancel_if_lost(&self, rank: usize) {
+        if self.job.loss(rank).is_some() || self.cuts.contains(rank) {
+            self.driven().networks.to(rank).cancel(rank);
         }
     }
 }
