@@ -2,15 +2,17 @@
 //! the transfer.
 
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::networks::Networks;
 use super::operation::{Filled, HeapRange, Transfer};
-use super::remote_access::Answer;
+use super::remote_access::{Answer, RemoteAccess};
 use super::{Engine, Event, Step};
 use crate::error::Result;
-use crate::transport::Region;
+use crate::transport::{self, Region};
 
 /// From so many bytes on a registration, some ten microseconds and one more for each few pages, costs less than the copy and
 /// the requests that it saves.
@@ -131,20 +133,104 @@ impl Drop for InFlight {
     }
 }
 
-/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, the engine tracks the requests in
+/// Posts a request; the answer, and the bytes that it moves. `None` is backpressure.
+pub(super) type PostStraight<'a> = &'a dyn Fn(&dyn RemoteAccess) -> transport::Result<Option<(Arc<Answer>, usize)>>;
+
+/// A stream that puts buffers: the rank's own one, or a context.
+pub(super) trait PutsBuffers {
+    /// Posts a request when there is room.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`], [`crate::Error::InsideHandler`] if it has to wait.
+    fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)>;
+    /// Tracks requests in flight. When they have ended, `events` happen.
+    fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>);
+}
+
+impl PutsBuffers for Engine {
+    fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)> {
+        let network = self.network(rank);
+        self.insist(doing, rank, || post(network))
+    }
+
+    fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>) {
+        self.track(rank, doing, Step::Buffer(flight), events);
+    }
+}
+
+/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, its stream tracks the requests in
 /// flight.
-struct Posting<'a> {
-    engine: &'a Engine,
+struct Posting<'a, S: PutsBuffers> {
+    stream: &'a S,
+    doing: &'static str,
     rank: usize,
     flight: ManuallyDrop<InFlight>,
     events: Vec<Event>,
 }
 
-impl Drop for Posting<'_> {
+impl<S: PutsBuffers> Drop for Posting<'_, S> {
     fn drop(&mut self) {
         // SAFETY: the last use of it.
         let flight = unsafe { ManuallyDrop::take(&mut self.flight) };
-        self.engine.track(self.rank, DOING, Step::Buffer(flight), std::mem::take(&mut self.events));
+        self.stream.track_buffer(self.doing, self.rank, flight, std::mem::take(&mut self.events));
+    }
+}
+
+/// Puts all of the registered buffer at `offset` of `rank`, which is reached over a network. Blocks while there is no room. When the buffer
+/// may be changed, `hold` is dropped and `events` happen.
+///
+/// # Errors
+/// As [`PutsBuffers::post_request`]; then no event happens.
+///
+/// # Safety
+/// All of the region is readable, and nobody changes it, until `hold` is dropped.
+pub(super) unsafe fn put_buffer(
+    stream: &impl PutsBuffers,
+    doing: &'static str,
+    (rank, offset): (usize, usize),
+    region: Region,
+    hold: Box<dyn Send>,
+    events: Vec<Event>,
+) -> Result<()> {
+    let (local, len) = (Local::From(region.address()), region.len());
+    let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+    let mut posting = Posting { stream, doing, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
+    let mut done = 0;
+    while done < len {
+        let most = (len - done).min(LONGEST);
+        let region = &posting.flight.region;
+        let (answer, count) = stream.post_request(doing, rank, &|network| {
+            // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
+            unsafe { network.post_straight(rank, offset + done, local, region, done, most) }
+        })?;
+        posting.flight.answers.push(answer);
+        done += count;
+    }
+    posting.events = events;
+    Ok(())
+}
+
+/// Registers memory of the caller's for one transfer with `rank`, so that nothing is copied. `None`: copy it. It is short, or it cannot be
+/// registered.
+///
+/// # Safety
+/// The memory stays mapped until the region is dropped.
+pub(super) unsafe fn register<N: Deref<Target = dyn RemoteAccess>>(
+    networks: &Networks<N>,
+    rank: usize,
+    start: *mut u8,
+    len: usize,
+) -> Option<Region> {
+    if len < STRAIGHT {
+        return None;
+    }
+    // SAFETY: the caller's.
+    match unsafe { networks.to(rank).register(start, len) } {
+        Ok((region, _)) => Some(region),
+        Err(error) => {
+            tracing::debug!(rank, len, %error, "memory that cannot be registered: is copied");
+            None
+        }
     }
 }
 
@@ -159,8 +245,7 @@ impl Engine {
             return None;
         }
         // SAFETY: the caller's.
-        let registered = unsafe { self.network(rank).register(start.cast_mut(), len) };
-        registered.map(|(region, _)| region).ok()
+        unsafe { register(&self.networks, rank, start.cast_mut(), len) }
     }
 
     /// Puts all of the registered buffer at `offset` of the slot of `rank`, which is reached over a network. Blocks while there is no
@@ -179,21 +264,8 @@ impl Engine {
         hold: Box<dyn Send>,
         events: Vec<Event>,
     ) -> Result<()> {
-        let (network, local, len) = (self.network(rank), Local::From(region.address()), region.len());
-        let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
-        let mut posting = Posting { engine: self, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
-        let mut done = 0;
-        while done < len {
-            let most = (len - done).min(LONGEST);
-            let region = &posting.flight.region;
-            // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
-            let post = || unsafe { network.post_straight(rank, offset + done, local, region, done, most) };
-            let (answer, count) = self.insist(DOING, rank, post)?;
-            posting.flight.answers.push(answer);
-            done += count;
-        }
-        posting.events = events;
-        Ok(())
+        // SAFETY: the caller's.
+        unsafe { put_buffer(self, DOING, (rank, offset), region, hold, events) }
     }
 
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over a network), and waits for that. `false`: nothing
@@ -212,15 +284,8 @@ impl Engine {
         local: Local,
         len: usize,
     ) -> Result<bool> {
-        if len < STRAIGHT || self.interface.delivering() || !self.is_own() {
-            return Ok(false);
-        }
-        let network = self.network(rank);
         // SAFETY: the caller's; the region ends with this call, and what uses it before.
-        let Ok((region, _)) = (unsafe { network.register(local.start(), len) }) else {
-            tracing::debug!(rank, len, "memory that cannot be registered: is copied");
-            return Ok(false);
-        };
+        let Some(region) = (unsafe { self.register_buffer(rank, local.start(), len) }) else { return Ok(false) };
         let remote = HeapRange { rank, offset, len };
         // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
         let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
