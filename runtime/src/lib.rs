@@ -42,8 +42,8 @@ pub use crate::transport::AtomicOp;
 pub use crate::world::{
     Arm, AtomicElement, Bell, Builder, Completion, Counter, Driver, Event, Fetched, Mapped, Operation, Piece, Posted,
     Progress, RawBells, Reactor, ReservedSegments, Returned, Rung, Segment, Signalled, Signaller, Simulated, Symmetric,
-    ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, ThreadSegment, Threads, WakeOn, WakeUp,
-    Word, World, threads,
+    ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, ThreadReservedSegments, ThreadSegment,
+    Threads, WakeOn, WakeUp, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach};

@@ -2,6 +2,8 @@
 
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/given_up.rs"]
+mod given_up;
 #[path = "events/places.rs"]
 mod places;
 #[path = "events/rdma.rs"]

@@ -85,6 +85,9 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     /// Posts a flush. Its answer comes when everything posted to `rank` so far is in effect there or, without `effect`, when the
     /// sources may be reused.
     fn flush_connection(&self, rank: usize, effect: bool) -> transport::Result<Option<Arc<Answer>>>;
+    /// Ends with an error what is in flight to `rank`, which is lost. Nothing of it touches memory of a caller any more; its answers end in
+    /// a later [`RemoteAccess::progress`].
+    fn cancel(&self, rank: usize);
     /// Whether all puts and rings are in effect. An error names the rank where they never will be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Makes bytes `from..to` of this rank's slot, which were just committed, reachable for peers. Called in ascending order.

@@ -2,16 +2,17 @@
 //! the transfer.
 
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
 use super::networks::Networks;
 use super::operation::{Filled, HeapRange, Transfer};
-use super::remote_access::Answer;
+use super::remote_access::{Answer, RemoteAccess};
 use super::{Engine, Event, Step};
 use crate::error::Result;
-use crate::transport::Region;
+use crate::transport::{self, Region};
 
 /// From so many bytes on a registration, some ten microseconds and one more for each few pages, costs less than the copy and
 /// the requests that it saves.
@@ -40,25 +41,48 @@ impl Local {
     }
 }
 
-/// What makes progress with the requests of a transfer.
+/// What makes progress with requests that have to end, where a wait has ended early: by an error, or by a panic.
 pub(super) trait Drive {
-    /// Makes progress once. Where there is none, a little time passes.
+    /// Makes progress once, and runs no handler. The peer may do the same at the same time, so requests of peers are served too. Where there
+    /// was no progress, a little time passes.
     fn drive(&self);
+    /// Cancels what is in flight to `rank` if that rank is lost: the network may not notice, and nobody answers.
+    fn cancel_if_lost(&self, rank: usize);
 }
 
-impl Drive for Networks {
+impl Drive for Engine {
     fn drive(&self) {
-        if self.progress().0 == 0 {
+        if self.networks.progress().0 == 0 {
             match self.pace() {
                 Some(pace) => pace.pause(PAUSE),
                 None => std::thread::yield_now(),
             }
         }
     }
+
+    fn cancel_if_lost(&self, rank: usize) {
+        if self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank) {
+            self.network(rank).cancel(rank);
+        }
+    }
 }
 
-/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened. That ends:
-/// a request completes, also by the failure of its peer or of the connection, or the network drops it with the endpoint.
+impl Engine {
+    /// Makes progress until `is_over`, which requests to `rank` bring about: their answers, the failure of the peer or of the connection, or
+    /// its end with the endpoint.
+    pub(crate) fn drive_until(&self, rank: usize, is_over: impl Fn() -> bool) {
+        drive_until(self, rank, is_over);
+    }
+}
+
+fn drive_until(driver: &impl Drive, rank: usize, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        driver.cancel_if_lost(rank);
+        driver.drive();
+    }
+}
+
+/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened.
 pub(super) struct Lasting<'a, D: Drive> {
     pub(super) driver: &'a D,
     pub(super) transfer: Transfer,
@@ -66,9 +90,7 @@ pub(super) struct Lasting<'a, D: Drive> {
 
 impl<D: Drive> Drop for Lasting<'_, D> {
     fn drop(&mut self) {
-        while !self.transfer.is_idle() {
-            self.driver.drive();
-        }
+        drive_until(self.driver, self.transfer.peer(), || self.transfer.is_idle());
     }
 }
 
@@ -111,20 +133,104 @@ impl Drop for InFlight {
     }
 }
 
-/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, the engine tracks the requests in
+/// Posts a request; the answer, and the bytes that it moves. `None` is backpressure.
+pub(super) type PostStraight<'a> = &'a dyn Fn(&dyn RemoteAccess) -> transport::Result<Option<(Arc<Answer>, usize)>>;
+
+/// A stream that puts buffers: the rank's own one, or a context.
+pub(super) trait PutsBuffers {
+    /// Posts a request when there is room.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`], [`crate::Error::InsideHandler`] if it has to wait.
+    fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)>;
+    /// Tracks requests in flight. When they have ended, `events` happen.
+    fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>);
+}
+
+impl PutsBuffers for Engine {
+    fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)> {
+        let network = self.network(rank);
+        self.insist(doing, rank, || post(network))
+    }
+
+    fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>) {
+        self.track(rank, doing, Step::Buffer(flight), events);
+    }
+}
+
+/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, its stream tracks the requests in
 /// flight.
-struct Posting<'a> {
-    engine: &'a Engine,
+struct Posting<'a, S: PutsBuffers> {
+    stream: &'a S,
+    doing: &'static str,
     rank: usize,
     flight: ManuallyDrop<InFlight>,
     events: Vec<Event>,
 }
 
-impl Drop for Posting<'_> {
+impl<S: PutsBuffers> Drop for Posting<'_, S> {
     fn drop(&mut self) {
         // SAFETY: the last use of it.
         let flight = unsafe { ManuallyDrop::take(&mut self.flight) };
-        self.engine.track(self.rank, DOING, Step::Buffer(flight), std::mem::take(&mut self.events));
+        self.stream.track_buffer(self.doing, self.rank, flight, std::mem::take(&mut self.events));
+    }
+}
+
+/// Puts all of the registered buffer at `offset` of `rank`, which is reached over a network. Blocks while there is no room. When the buffer
+/// may be changed, `hold` is dropped and `events` happen.
+///
+/// # Errors
+/// As [`PutsBuffers::post_request`]; then no event happens.
+///
+/// # Safety
+/// All of the region is readable, and nobody changes it, until `hold` is dropped.
+pub(super) unsafe fn put_buffer(
+    stream: &impl PutsBuffers,
+    doing: &'static str,
+    (rank, offset): (usize, usize),
+    region: Region,
+    hold: Box<dyn Send>,
+    events: Vec<Event>,
+) -> Result<()> {
+    let (local, len) = (Local::From(region.address()), region.len());
+    let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+    let mut posting = Posting { stream, doing, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
+    let mut done = 0;
+    while done < len {
+        let most = (len - done).min(LONGEST);
+        let region = &posting.flight.region;
+        let (answer, count) = stream.post_request(doing, rank, &|network| {
+            // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
+            unsafe { network.post_straight(rank, offset + done, local, region, done, most) }
+        })?;
+        posting.flight.answers.push(answer);
+        done += count;
+    }
+    posting.events = events;
+    Ok(())
+}
+
+/// Registers memory of the caller's for one transfer with `rank`, so that nothing is copied. `None`: copy it. It is short, or it cannot be
+/// registered.
+///
+/// # Safety
+/// The memory stays mapped until the region is dropped.
+pub(super) unsafe fn register<N: Deref<Target = dyn RemoteAccess>>(
+    networks: &Networks<N>,
+    rank: usize,
+    start: *mut u8,
+    len: usize,
+) -> Option<Region> {
+    if len < STRAIGHT {
+        return None;
+    }
+    // SAFETY: the caller's.
+    match unsafe { networks.to(rank).register(start, len) } {
+        Ok((region, _)) => Some(region),
+        Err(error) => {
+            tracing::debug!(rank, len, %error, "memory that cannot be registered: is copied");
+            None
+        }
     }
 }
 
@@ -139,8 +245,7 @@ impl Engine {
             return None;
         }
         // SAFETY: the caller's.
-        let registered = unsafe { self.network(rank).register(start.cast_mut(), len) };
-        registered.map(|(region, _)| region).ok()
+        unsafe { register(&self.networks, rank, start.cast_mut(), len) }
     }
 
     /// Puts all of the registered buffer at `offset` of the slot of `rank`, which is reached over a network. Blocks while there is no
@@ -159,21 +264,8 @@ impl Engine {
         hold: Box<dyn Send>,
         events: Vec<Event>,
     ) -> Result<()> {
-        let (network, local, len) = (self.network(rank), Local::From(region.address()), region.len());
-        let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
-        let mut posting = Posting { engine: self, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
-        let mut done = 0;
-        while done < len {
-            let most = (len - done).min(LONGEST);
-            let region = &posting.flight.region;
-            // SAFETY: all in the region; it stays registered, and the buffer held, until all requests are answered.
-            let post = || unsafe { network.post_straight(rank, offset + done, local, region, done, most) };
-            let (answer, count) = self.insist(DOING, rank, post)?;
-            posting.flight.answers.push(answer);
-            done += count;
-        }
-        posting.events = events;
-        Ok(())
+        // SAFETY: the caller's.
+        unsafe { put_buffer(self, DOING, (rank, offset), region, hold, events) }
     }
 
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over a network), and waits for that. `false`: nothing
@@ -192,19 +284,12 @@ impl Engine {
         local: Local,
         len: usize,
     ) -> Result<bool> {
-        if len < STRAIGHT || self.interface.delivering() || !self.is_own() {
-            return Ok(false);
-        }
-        let network = self.network(rank);
         // SAFETY: the caller's; the region ends with this call, and what uses it before.
-        let Ok((region, _)) = (unsafe { network.register(local.start(), len) }) else {
-            tracing::debug!(rank, len, "memory that cannot be registered: is copied");
-            return Ok(false);
-        };
+        let Some(region) = (unsafe { self.register_buffer(rank, local.start(), len) }) else { return Ok(false) };
         let remote = HeapRange { rank, offset, len };
         // SAFETY: the caller's; `Lasting` ends with this call, and what uses the memory before.
         let transfer = unsafe { Transfer::new(remote, local, [None; 2], Some(region), None) };
-        let mut lasting = Lasting { driver: &self.networks, transfer };
+        let mut lasting = Lasting { driver: self, transfer };
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             outcome = lasting.transfer.advance(&mut &*self, doing);

@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
 
 use super::{Messages, words};
 use crate::engine::{Answer, Engine};
@@ -16,8 +15,6 @@ use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::KEY_ROOM;
 use crate::transport::{Region, Sent};
 
-/// Virtual time between two polls of a get that has to end. Chosen.
-const PAUSE: Duration = Duration::from_micros(10);
 /// Pieces of one message that are asked for at a time. Chosen: the sender copies each when it answers, also where it has no room
 /// to send the copy, so few.
 const PIECES: usize = 4;
@@ -112,14 +109,7 @@ impl Drop for Fetch {
             // The device may write to the place until the get has ended.
             Way::Gets { posted, .. } => {
                 let Some((answer, _)) = posted else { return };
-                while answer.outcome().is_none() {
-                    if self.engine.networks.progress().0 == 0 {
-                        match self.engine.pace() {
-                            Some(pace) => pace.pause(PAUSE),
-                            None => std::thread::yield_now(),
-                        }
-                    }
-                }
+                self.engine.drive_until(self.from, || answer.outcome().is_some());
             }
         }
     }

@@ -41,6 +41,16 @@ pub struct ReservedSegments<'w> {
 }
 
 impl ReservedSegments<'_> {
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is another world's.
+    pub(super) fn check_of(&self, engine: &Engine) -> Result<()> {
+        if self.world.engine().identity() == engine.identity() {
+            return Ok(());
+        }
+        let why = "the reserved segments are of another world".into();
+        Err(Error::InvalidArgument { operation: "an operation with events", why })
+    }
+
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`World::put_segment`]; on the same node a store.
     ///
     /// # Errors
@@ -138,8 +148,8 @@ impl World {
         ReservedSegments { world: self }
     }
 
-    /// Where bytes of a reserved segment are. As [`World::locate_segment_by`]; only [`ReservedSegments`] may call it.
-    fn locate_reserved(
+    /// Where bytes of a reserved segment are. As [`World::locate_segment_by`]; only calls that take [`ReservedSegments`] may call it.
+    pub(super) fn locate_reserved(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),
@@ -167,7 +177,7 @@ impl World {
     }
 
     /// Where located bytes of `rank`, which is mapped, are in this process.
-    fn reserved_here(
+    pub(super) fn reserved_here(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),

@@ -48,7 +48,8 @@ impl<'a> ThreadSegment<'a> {
 /// world's calls reach it.
 impl ThreadContext {
     /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return. In effect there when a flush returns, or
-    /// for whoever sees what this context has [notified](ThreadContext::notify_segment) or rung after it.
+    /// for whoever sees what this context has [notified](ThreadContext::notify_segment) or rung after it. Over a network 256 KiB and more are
+    /// not copied: this waits until the network has read them, as [`ThreadContext::put_slice`].
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`ThreadContext::put`].

@@ -1,7 +1,7 @@
 //! The symmetric heap by the number of its segment, 0. Static data, number 1, is in `tests/tests/stopped.rs`: it takes processes.
 
 use bellwether_runtime::transport::AtomicOp;
-use bellwether_runtime::{Error, Result, Transport, World};
+use bellwether_runtime::{Completion, Error, Result, Symmetric, Transport, World};
 
 use super::{everywhere, threads};
 
@@ -35,6 +35,47 @@ fn refuse(world: &World, next: usize, at: usize) -> Result<()> {
         }
     }
     own.close()
+}
+
+/// Puts and gets of the heap by its number: by a context, and with events.
+fn by_context_and_with_events(world: &World, numbers: &Symmetric<u64>, next: usize, before: usize) -> Result<()> {
+    let (me, at, none) = (world.rank(), numbers.segment_offset(0), vec![0; LEN]);
+    let (context, into) = (world.context()?, world.segment(8 * LEN)?);
+    // SAFETY: all accesses are to `numbers`, of which any bits are valid.
+    let (reserved, by_context) = unsafe { (world.reserved_segments(), context.reserved_segments()) };
+    let mut came = vec![0; 8 * LEN];
+    for way in ["context", "events"] {
+        numbers.write(0, &none);
+        world.barrier()?;
+        let done = Completion::new();
+        if way == "context" {
+            by_context.put(next, 0, at, &words(me, LEN))?;
+            context.flush(next)?;
+        } else {
+            world.operation().effect(&done).put_reserved(&reserved, next, 0, at, &words(me, LEN))?;
+            world.wait_completion(&done)?;
+        }
+        world.barrier()?;
+        assert!((0..LEN).all(|i| numbers.load(i) == 1000 * (before as u64 + 1) + i as u64), "put by {way}");
+        came.fill(0);
+        if way == "context" {
+            by_context.get(next, 0, at, &mut came)?;
+        } else {
+            let got = Completion::new();
+            world.operation().effect(&got).get_reserved(&reserved, (next, 0, at), &into, 0, 8 * LEN)?;
+            world.wait_completion(&got)?;
+            into.read(0, &mut came)?;
+        }
+        assert!(came == words(me, LEN), "get by {way}");
+        world.barrier()?;
+    }
+    let missing = [by_context.put(next, 1, 0, &[1]), by_context.get(next, 2, 0, &mut [1])];
+    assert!(missing.iter().all(|outcome| matches!(outcome, Err(Error::NoSegment { .. }))), "{missing:?}");
+    let beyond = [by_context.put(next, 0, 1 << 40, &[1]), by_context.get(next, 0, usize::MAX - 3, &mut [1; 8])];
+    assert!(beyond.iter().all(|outcome| matches!(outcome, Err(Error::OutOfBounds { .. }))), "{beyond:?}");
+    let skewed = by_context.fetch(AtomicOp::Add, next, 0, at + 4, 1u64);
+    assert!(matches!(skewed, Err(Error::Misaligned { .. })), "{skewed:?}");
+    into.close()
 }
 
 fn heap(world: &World, _: &()) -> Result<()> {
@@ -74,14 +115,26 @@ fn heap(world: &World, _: &()) -> Result<()> {
     assert!(came[..8] == words(before, 1));
     world.barrier()?;
 
+    by_context_and_with_events(world, &numbers, next, before)?;
+
     // Atomic to those of the array.
     numbers.store(3, 0);
     world.barrier()?;
-    let mut tickets = Vec::new();
+    let (mut tickets, at3, context) = (Vec::new(), numbers.segment_offset(3), world.context()?);
+    // SAFETY: as above.
+    let by_context = unsafe { context.reserved_segments() };
     for i in 0..10 {
-        tickets.push(match i % 2 {
+        tickets.push(match i % 4 {
             0 => numbers.fetch_add(0, 3, 1)?,
-            _ => reserved.fetch(AtomicOp::Add, 0, 0, numbers.segment_offset(3), 1u64)?,
+            1 => reserved.fetch(AtomicOp::Add, 0, 0, at3, 1u64)?,
+            2 => by_context.fetch(AtomicOp::Add, 0, 0, at3, 1u64)?,
+            _ => {
+                let add = Completion::new();
+                let operation = world.operation().effect(&add);
+                let found = operation.fetch_reserved(AtomicOp::Add, &reserved, (0, 0, at3), 1u64)?;
+                world.wait_completion(&add)?;
+                found.value().expect("it is in effect")
+            }
         });
     }
     world.barrier()?;
@@ -89,9 +142,18 @@ fn heap(world: &World, _: &()) -> Result<()> {
     all.sort_unstable();
     assert!(all.into_iter().eq(0..10 * n as u64), "each adds to what the one before left");
     if me == 1 {
-        let (at, total) = (numbers.segment_offset(3), 10 * n as u64);
-        assert_eq!(reserved.compare_swap(0, 0, at, 1, 2u64)?, total);
-        assert_eq!(reserved.compare_swap(0, 0, at, total, 2u64)?, total);
+        let total = 10 * n as u64;
+        assert_eq!(reserved.compare_swap(0, 0, at3, 1, 2u64)?, total);
+        assert_eq!(reserved.compare_swap(0, 0, at3, total, 3u64)?, total);
+        assert_eq!(by_context.compare_swap(0, 0, at3, 1, 4u64)?, 3);
+        assert_eq!(by_context.compare_swap(0, 0, at3, 3, 5u64)?, 3);
+        for (expected, new) in [(3, 6u64), (5, 2)] {
+            let swapped = Completion::new();
+            let operation = world.operation().effect(&swapped);
+            let found = operation.compare_swap_reserved(&reserved, (0, 0, at3), expected, new)?;
+            world.wait_completion(&swapped)?;
+            assert_eq!(found.value(), Some(5));
+        }
     }
     world.barrier()?;
     assert!(me != 0 || n == 1 || numbers.load(3) == 2);

@@ -46,6 +46,15 @@ fn transfers(world: &World, len: usize) -> Result<()> {
         array.write(3, &vec![0; len]);
         world.barrier()?;
     }
+    let mut lent_bytes = bytes.clone();
+    context.put_segment(next, own.number(), 0, &lent_bytes)?;
+    lent_bytes.fill(0);
+    context.flush_all()?;
+    world.barrier()?;
+    own.read(0, &mut lent_bytes)?;
+    let words = lent_bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight")));
+    check(&words.collect::<Vec<_>>(), "a context to a segment");
+    world.barrier()?;
     array.write(3, &mine);
     own.write(0, &bytes)?;
     world.barrier()?;
@@ -117,6 +126,27 @@ fn long_memory_arrives_in_each_way() {
                 result.unwrap_or_else(|error| panic!("{memory:?}, seed {seed}: {error}"));
             }
         }
+    });
+}
+
+/// The device reads a long put of a context to a segment from where it is, and has done so when the call returns. A copy is under way then.
+#[test]
+fn a_long_put_of_a_context_to_a_segment_is_not_copied() {
+    check("long puts of contexts", 2, |seed| {
+        let config = Config { memory: Memory::Posted, ..Config::new(2, seed).wild() };
+        let ranks = Simulated::new(config).run(|world| -> Result<()> {
+            let (own, context, other) = (world.segment_all(8 * LONG)?, world.context()?, 1 - world.rank());
+            world.barrier()?;
+            for (len, is_complete) in [(8 * LONG, true), (100 << 10, false)] {
+                context.flush_all()?;
+                context.put_segment(other, own.number(), 0, &vec![1; len])?;
+                assert_eq!(context.is_complete()?, is_complete, "{len} bytes");
+            }
+            context.flush_all()?;
+            world.barrier()?;
+            own.close()
+        });
+        ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
     });
 }
 

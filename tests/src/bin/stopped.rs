@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
-use bellwether_runtime::{Error, Result, Transport, World};
+use bellwether_runtime::{Completion, Error, Result, Transport, World};
 
 const WORDS: usize = 1000;
 /// One that is zero at first, one that is not, and a large one that is never used.
@@ -80,6 +80,33 @@ fn by_number(world: &World, statics: bool, (offset, heap): (Option<usize>, usize
             assert_eq!(before, 1, "segment {number}");
             let before: u64 = reserved.compare_swap(1, number, at + 8, 5, 9)?;
             assert_eq!(before, 5, "segment {number}");
+        }
+        // By a context, and with events.
+        let context = world.context()?;
+        // SAFETY: as above.
+        let by_context = unsafe { context.reserved_segments() };
+        let (again, done) = (put.iter().map(|byte| !byte).collect::<Vec<_>>(), Completion::new());
+        by_context.put(1, number, at, &again)?;
+        context.flush(1)?;
+        by_context.get(1, number, at, &mut came)?;
+        assert_eq!(came, again, "segment {number} by a context");
+        world.operation().effect(&done).put_reserved(&reserved, 1, number, at, &put)?;
+        world.wait_completion(&done)?;
+        let (into, got) = (world.segment(8 * WORDS)?, Completion::new());
+        world.operation().effect(&got).get_reserved(&reserved, (1, number, at), &into, 0, 8 * WORDS)?;
+        world.wait_completion(&got)?;
+        into.read(0, &mut came)?;
+        assert_eq!(came, put, "segment {number} with events");
+        into.close()?;
+        if world.settings().transport == Transport::Auto {
+            reserved.put(1, number, at + 8, &1u64.to_ne_bytes())?;
+            assert_eq!(by_context.fetch(AtomicOp::Add, 1, number, at + 8, 4u64)?, 1, "segment {number}");
+            let (added, add) = (Completion::new(), world.operation());
+            let found = add.effect(&added).fetch_reserved(AtomicOp::Add, &reserved, (1, number, at + 8), 4u64)?;
+            world.wait_completion(&added)?;
+            assert_eq!(found.value(), Some(5), "segment {number}");
+            reserved.put(1, number, at + 8, &9u64.to_ne_bytes())?;
+            world.fence();
         }
         let beyond = reserved.put(1, number, usize::MAX - 2, &put[..8]);
         assert!(matches!(beyond, Err(Error::OutOfBounds { .. })), "{beyond:?}");

@@ -12,6 +12,7 @@
 
 mod messages;
 mod operations;
+mod reserved;
 mod segments;
 mod siblings;
 mod straight;

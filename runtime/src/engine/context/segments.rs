@@ -32,10 +32,10 @@ pub(super) struct Using {
 }
 
 /// A use that lasts until this is dropped.
-struct InUse<'a>(&'a Using, u64);
+pub(super) struct InUse<'a>(&'a Using, u64);
 
 impl Using {
-    fn begin(&self) -> InUse<'_> {
+    pub(super) fn begin(&self) -> InUse<'_> {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Relaxed);
         // Pairs with the barrier or the fence in `Users::wait`: this thread finds the entry cleared, or is found.
@@ -144,7 +144,7 @@ impl Shared {
 }
 
 /// Where bytes of a segment are reached.
-enum Place<'a> {
+pub(super) enum Place<'a> {
     /// Here, as long as the use lasts.
     Here(*mut u8, InUse<'a>),
     /// At this address of a rank whose memory is mapped, but not this part: by the kernel, as long as the use lasts.
@@ -303,7 +303,7 @@ impl Stream {
     }
 
     /// Segment `number` of `rank`, in the network's copy of its table.
-    fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
+    pub(super) fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
         let known = |stream: &Stream| stream.driven().networks.to(rank).known(rank, number);
         if let Some(found) = known(self) {
             return Ok(Some(found));
@@ -320,7 +320,10 @@ impl Stream {
     /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
     fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
         match outcome {
-            Err(Error::InvalidArgument { .. }) if self.driven().networks.to(rank).known(rank, number).is_none() => {
+            Err(Error::InvalidArgument { .. })
+                if number as usize >= SEGMENTS_FIRST
+                    && self.driven().networks.to(rank).known(rank, number).is_none() =>
+            {
                 Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
             }
             outcome => outcome,
@@ -340,7 +343,19 @@ impl Stream {
         offset: usize,
         bytes: &[u8],
     ) -> Result<()> {
-        match self.locate(doing, rank, number, offset, bytes.len())? {
+        let place = self.locate(doing, rank, number, offset, bytes.len())?;
+        self.put_at(doing, (rank, number), place, bytes)
+    }
+
+    #[inline(always)]
+    pub(super) fn put_at(
+        &self,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        place: Place<'_>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        match place {
             Place::Here(to, _using) => {
                 // SAFETY: inside an open segment, which stays open as long as it is in use.
                 unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
@@ -352,12 +367,51 @@ impl Stream {
                 unsafe { self.attach(doing, Direction::Put, rank, start, address, len) }
             }
             Place::Network(at) => {
-                self.check_reachable(rank, doing)?;
-                let put = Operation::Put { offset: at, bytes, done: 0, after: false, tell: false };
-                let outcome = self.perform(doing, rank, put);
+                let outcome = self.put(doing, rank, at, bytes);
                 self.unless_closed(doing, rank, number, outcome)
             }
         }
+    }
+
+    /// As [`Stream::put_segment`], but a long source is in flight on return. It may be changed when `events` happen, and when nothing of this
+    /// context is in flight.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`]; then no event happens.
+    ///
+    /// # Safety
+    /// `len` bytes at `from` are readable, and nobody changes them, until then.
+    #[expect(clippy::too_many_arguments, reason = "what a put between two segments takes")]
+    pub(crate) unsafe fn post_put_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        from: *const u8,
+        len: usize,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        match self.locate(doing, rank, number, offset, len)? {
+            Place::Here(to, using) => {
+                // SAFETY: as in `put_segment`; the caller's. The two may overlap.
+                unsafe { copy::between(to, from, len) };
+                drop(using);
+            }
+            Place::Attached(address, using) => {
+                // SAFETY: only read; the rest as above.
+                unsafe { self.attach(doing, Direction::Put, rank, from.cast_mut(), address, len) }?;
+                drop(using);
+            }
+            Place::Network(at) => {
+                let remote = HeapRange { rank, offset: at, len };
+                // SAFETY: the caller's.
+                let outcome = unsafe { self.post_put(doing, remote, from, events) };
+                return self.unless_closed(doing, rank, number, outcome);
+            }
+        }
+        self.happened(events);
+        Ok(())
     }
 
     /// Stores a word of 4 or 8 bytes in an aligned place of a segment, after all that this context has put to `rank` before.
@@ -429,7 +483,19 @@ impl Stream {
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        match self.locate(doing, rank, number, offset, into.len())? {
+        let place = self.locate(doing, rank, number, offset, into.len())?;
+        self.get_at(doing, (rank, number), place, into)
+    }
+
+    #[inline(always)]
+    pub(super) fn get_at(
+        &self,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        place: Place<'_>,
+        into: &mut [u8],
+    ) -> Result<()> {
+        match place {
             Place::Here(from, _using) => {
                 // SAFETY: as in `put_segment`.
                 unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };

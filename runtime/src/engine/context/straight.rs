@@ -1,7 +1,12 @@
 //! Transfers of a context from and to memory of the caller's, without a copy or with one.
 
-use super::super::operation::{HeapRange, Transfer};
-use super::super::straight::{Drive, Lasting, Local, PAUSE, STRAIGHT};
+use std::sync::Arc;
+
+use super::super::operation::{Event, HeapRange, Operation, Step, Transfer};
+use super::super::remote_access::Answer;
+use super::super::straight::{
+    Drive, InFlight, Lasting, Local, PAUSE, PostStraight, PutsBuffers, STRAIGHT, put_buffer, register,
+};
 use super::Stream;
 use super::operations::Driving;
 use super::wait::Ends;
@@ -10,8 +15,10 @@ use crate::transport::Region;
 
 impl Drive for Stream {
     fn drive(&self) {
+        // Peers send their requests to the rank's own interface.
+        let served = self.home.engine().map_or(0, |engine| engine.networks.progress().0);
         let driven = self.driven();
-        if driven.networks.progress().0 == 0 {
+        if driven.networks.progress().0 + served == 0 {
             match driven.networks.pace() {
                 Some(pace) => pace.pause(PAUSE),
                 None => {
@@ -20,6 +27,22 @@ impl Drive for Stream {
                 }
             }
         }
+    }
+
+    fn cancel_if_lost(&self, rank: usize) {
+        if self.job.loss(rank).is_some() || self.cuts.contains(rank) {
+            self.driven().networks.to(rank).cancel(rank);
+        }
+    }
+}
+
+impl PutsBuffers for Stream {
+    fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)> {
+        self.insist(doing, rank, post)
+    }
+
+    fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>) {
+        self.track(rank, doing, Step::Buffer(flight), events);
     }
 }
 
@@ -34,10 +57,36 @@ impl Stream {
         if len < STRAIGHT || in_handler() {
             return None;
         }
-        let driven = self.driven();
         // SAFETY: the caller's.
-        let registered = unsafe { driven.networks.to(rank).register(start, len) };
-        registered.map(|(region, _)| region).ok()
+        unsafe { register(&self.driven().networks, rank, start, len) }
+    }
+
+    /// Puts `len` bytes at `from` to `offset` of `rank` (which is reached over the network): long ones without a copy. All is posted on
+    /// return. When the bytes may be changed, `events` happen.
+    ///
+    /// # Safety
+    /// The memory is readable, and nobody changes it, until then; and until nothing of this context is in flight, if there is an error.
+    ///
+    /// # Errors
+    /// As [`Stream::wait`]; then no event happens.
+    pub(super) unsafe fn post_put(
+        &self,
+        doing: &'static str,
+        HeapRange { rank, offset, len }: HeapRange,
+        from: *const u8,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        self.check_reachable(rank, doing)?;
+        // SAFETY: the caller's.
+        if let Some(region) = unsafe { self.register(rank, from.cast_mut(), len) } {
+            // SAFETY: the caller's; nothing has to be kept for it.
+            return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), events) };
+        }
+        // SAFETY: the caller's.
+        let bytes = unsafe { std::slice::from_raw_parts(from, len) };
+        self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })?;
+        self.happened(events);
+        Ok(())
     }
 
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over the network), and waits for that. `false`: nothing was

@@ -249,6 +249,13 @@ where
         self.with(rank, |peer| self.asked(|_, completion| peer.endpoint.flush(flags, Some(completion))))
     }
 
+    fn cancel(&self, rank: usize) {
+        if let Some(peer) = self.peers.borrow().get(&rank) {
+            // A connection that has failed has nothing in flight.
+            let _ = peer.endpoint.flush(Flush::CANCEL, None);
+        }
+    }
+
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
         let peers = self.peers.borrow();
         let mut failed = None;

@@ -84,6 +84,11 @@ impl Transfer {
         Transfer { remote, local, claims, region, filled, posted: 0, in_flight: Vec::new(), error: None }
     }
 
+    /// The rank that has the remote memory.
+    pub(crate) fn peer(&self) -> usize {
+        self.remote.rank
+    }
+
     /// Whether the network no longer touches the memory, unless more is posted. What is lent can be taken back at any time.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.iter().all(|request| match request {

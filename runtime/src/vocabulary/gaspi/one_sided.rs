@@ -2,7 +2,7 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::codes;
 use super::notes::{Layout, MARKED};
@@ -13,7 +13,7 @@ use super::segments::{notes_of, number_of};
 use super::shared::Shared;
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
 use crate::error::Error;
-use crate::world::{StreamEvent, World};
+use crate::world::{STRAIGHT, StreamEvent, World};
 
 /// A range of a segment of this process, and one of the same size of a segment of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -500,10 +500,13 @@ impl Queue {
             Direction::Write => {
                 for part in parts() {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
-                    // SAFETY: in bounds of a segment that stays while this thread has a queue. The program does not change what it posts.
-                    let source = unsafe { std::slice::from_raw_parts(here, part.size as usize) };
-                    let (number, offset) = (number_of(part.remote.0), part.remote.1 as usize);
-                    self.stream.put_segment(doing, to, number, offset, source).map_err(failed)?;
+                    let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
+                    // What is copied has no event: its flush tells of an error.
+                    let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared)] };
+                    // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight. The program does
+                    // not change what it posts until a wait.
+                    let posted = unsafe { self.stream.post_put_segment(doing, to, number, offset, here, len, events) };
+                    posted.map_err(failed)?;
                 }
                 if let Notice::There(note) = notice {
                     let number = notes_of(note.segment);
@@ -537,6 +540,14 @@ impl Queue {
         Ok(())
     }
 
+    /// What follows when a long write has ended.
+    fn after_write(&self, shared: &Arc<Shared>) -> StreamEvent {
+        let (shared, failed) = (Arc::clone(shared), Arc::clone(&self.failed));
+        StreamEvent::Call(Box::new(move |outcome| {
+            outcome.unwrap_or_else(|error| note_failure(&shared, &failed, &error))
+        }))
+    }
+
     /// What follows when a read has ended: the last of the request's sets the notification here. If one has failed, none does.
     fn after_read(
         &self,
@@ -553,13 +564,16 @@ impl Queue {
                 }
             }
             (Ok(()), Notice::None | Notice::There(_)) => {}
-            (Err(error), _) => {
-                if let Error::PeerLost { rank, .. } = error {
-                    shared.corrupt(rank);
-                }
-                codes::of_error(&error);
-                failed.store(true, Ordering::Relaxed);
-            }
+            (Err(error), _) => note_failure(&shared, &failed, &error),
         }))
     }
+}
+
+/// A request of a queue has failed after it was posted: a wait tells of it.
+fn note_failure(shared: &Shared, failed: &AtomicBool, error: &Error) {
+    if let Error::PeerLost { rank, .. } = error {
+        shared.corrupt(*rank);
+    }
+    codes::of_error(error);
+    failed.store(true, Ordering::Relaxed);
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::{Fetched, Operation, check_one_value};
-use crate::engine::{Atomic, Events, Found, HeapRange, Step};
+use crate::engine::{Atomic, Engine, Events, Found, HeapRange, Step};
 use crate::error::{Placed, Result};
+use crate::memory::copy;
 use crate::transport::AtomicOp;
-use crate::world::segment_atomics::{ATOMIC, Begun};
+use crate::world::segment_atomics::{ATOMIC, Begun, Locate};
 use crate::world::segments::Carried;
-use crate::world::{AtomicElement, Segment, World};
+use crate::world::{AtomicElement, ReservedSegments, Segment, World};
 
 impl Operation<'_> {
     /// Copies `source` to byte `offset` of segment `number` of `rank`, as [`World::put_segment`]. On the same node
@@ -95,7 +96,7 @@ impl Operation<'_> {
     ) -> Result<Fetched<T>> {
         (|| -> Result<Fetched<T>> {
             check_one_value(op)?;
-            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+            self.change_segment(World::locate_segment_by, op, (rank, number, offset), [value, T::zeroed()])
         })()
         .placed_here()
     }
@@ -113,11 +114,117 @@ impl Operation<'_> {
         expected: T,
         new: T,
     ) -> Result<Fetched<T>> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
+        let (at, values) = ((rank, number, offset), [new, expected]);
+        self.change_segment(World::locate_segment_by, AtomicOp::CompareSwap, at, values).placed_here()
+    }
+
+    /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`, as [`ReservedSegments::put`].
+    ///
+    /// # Errors
+    /// As [`ReservedSegments::put`]; as [`Operation::put`].
+    #[track_caller]
+    pub fn put_reserved(
+        self,
+        reserved: &ReservedSegments<'_>,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<()> {
+        (|| -> Result<()> {
+            let engine = self.world.engine();
+            reserved.check_of(engine)?;
+            let events = self.events(engine.identity())?;
+            reserved.put(rank, number, offset, source)?;
+            engine.track_put(rank, "put to a reserved segment", events);
+            Ok(())
+        })()
+        .placed_here()
+    }
+
+    /// Copies `len` bytes from byte `offset` of segment 0 or 1 of `rank` to byte `at` of `into`, a segment of this rank, as
+    /// [`Operation::get_segment`].
+    ///
+    /// # Errors
+    /// As [`ReservedSegments::get`]; as [`Operation::get_segment`].
+    #[track_caller]
+    pub fn get_reserved(
+        self,
+        reserved: &ReservedSegments<'_>,
+        (rank, number, offset): (usize, u32, usize),
+        into: &Segment,
+        at: usize,
+        len: usize,
+    ) -> Result<()> {
+        (|| -> Result<()> {
+            const NAME: &str = "get from a reserved segment";
+            let world = self.world;
+            let engine = world.engine();
+            reserved.check_of(engine)?;
+            let (to, filled) = into.destination(NAME, engine, at, len)?;
+            let Events { source, effect, handled } = self.events(engine.identity())?;
+            let all = source.into_iter().chain(effect).chain(handled).collect();
+            engine.check_outside_handler(NAME)?;
+            engine.poll()?;
+            let located = world.locate_reserved(NAME, (rank, number), offset, len, Engine::find_segment)?;
+            if engine.routes.is_mapped(rank) {
+                let from = world.reserved_here(NAME, (rank, number), located, len)?;
+                // SAFETY: bytes of a reserved segment that may be read, and of an open segment of this rank. The two may overlap.
+                unsafe { copy::between(to, from, len) };
+                engine.happened(all, Ok(()));
+                return Ok(());
+            }
+            let range = HeapRange { rank, offset: located.remote, len };
+            // SAFETY: in bounds of an open segment, whose close waits for this.
+            unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
+            Ok(())
+        })()
+        .placed_here()
+    }
+
+    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at byte `offset` of segment 0 or 1 of `rank`, as
+    /// [`ReservedSegments::fetch`]. At the effect event the result has the former value.
+    ///
+    /// # Errors
+    /// As [`ReservedSegments::fetch`]; as [`Operation::put`].
+    #[track_caller]
+    pub fn fetch_reserved<T: AtomicElement>(
+        self,
+        op: AtomicOp,
+        reserved: &ReservedSegments<'_>,
+        (rank, number, offset): (usize, u32, usize),
+        value: T,
+    ) -> Result<Fetched<T>> {
+        (|| -> Result<Fetched<T>> {
+            check_one_value(op)?;
+            reserved.check_of(self.world.engine())?;
+            self.change_segment(World::locate_reserved, op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed_here()
+    }
+
+    /// Stores `new` in the word at byte `offset` of segment 0 or 1 of `rank` if that is `expected`. As [`Operation::fetch_reserved`].
+    ///
+    /// # Errors
+    /// As [`Operation::fetch_reserved`].
+    #[track_caller]
+    pub fn compare_swap_reserved<T: AtomicElement>(
+        self,
+        reserved: &ReservedSegments<'_>,
+        at: (usize, u32, usize),
+        expected: T,
+        new: T,
+    ) -> Result<Fetched<T>> {
+        (|| -> Result<Fetched<T>> {
+            reserved.check_of(self.world.engine())?;
+            self.change_segment(World::locate_reserved, AtomicOp::CompareSwap, at, [new, expected])
+        })()
+        .placed_here()
     }
 
     fn change_segment<T: AtomicElement>(
         self,
+        locate: Locate,
         op: AtomicOp,
         at: (usize, u32, usize),
         values: [T; 2],
@@ -128,7 +235,7 @@ impl Operation<'_> {
         effect.append(&mut handled);
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
-        match world.begin_change(World::locate_segment_by, op, at, values)? {
+        match world.begin_change(locate, op, at, values)? {
             Begun::Done(before) => {
                 found.set(before.widen());
                 source.append(&mut effect);

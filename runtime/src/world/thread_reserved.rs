@@ -1,0 +1,117 @@
+//! The reserved segments through contexts.
+
+use super::operation::{apply, check_one_value};
+use super::{AtomicElement, ThreadContext};
+use crate::engine::Change;
+use crate::error::{Placed, Result};
+use crate::transport::AtomicOp;
+
+/// Segments 0 and 1 of every rank, the symmetric heap and the symmetric static data, through a context: as
+/// [`ReservedSegments`](super::ReservedSegments). Made by [`ThreadContext::reserved_segments`], whose caller guarantees that its accesses are
+/// valid.
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// bellwether::threads(2, |world| {
+///     let numbers = world.alloc::<u64>(4)?;
+///     let (context, other, offset) = (world.context()?, 1 - world.rank(), numbers.segment_offset(2));
+///     std::thread::scope(|scope| {
+///         scope.spawn(move || {
+///             // SAFETY: all accesses are to `numbers`, of which any bits are valid.
+///             let reserved = unsafe { context.reserved_segments() };
+///             reserved.put(other, 0, offset, &7u64.to_ne_bytes())?;
+///             context.flush(other)
+///         }).join().expect("does not panic")
+///     })?;
+///     world.barrier()?;
+///     assert_eq!(numbers.load(2), 7);
+///     world.barrier()
+/// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// # Ok::<(), bellwether::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ThreadReservedSegments<'c> {
+    context: &'c ThreadContext,
+}
+
+impl ThreadContext {
+    /// The symmetric heap and the static data of all ranks, by the numbers of their segments. A local call: it sends nothing.
+    ///
+    /// # Safety
+    /// As of [`World::reserved_segments`](super::World::reserved_segments). What this context puts is under way until it is flushed, and the
+    /// bytes belong to the same block, or variable, until then.
+    pub unsafe fn reserved_segments(&self) -> ThreadReservedSegments<'_> {
+        ThreadReservedSegments { context: self }
+    }
+}
+
+impl ThreadReservedSegments<'_> {
+    /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`ThreadContext::put_segment`].
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`]; [`Error::NoSegment`](crate::Error::NoSegment) for another number, and for 1 if static data is not
+    /// symmetric.
+    #[track_caller]
+    pub fn put(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.context.stream().put_reserved("put to a reserved segment", rank, number, offset, source).placed_here()
+    }
+
+    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.
+    ///
+    /// # Errors
+    /// As [`ThreadReservedSegments::put`].
+    #[track_caller]
+    pub fn get(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.context.stream().get_reserved("get from a reserved segment", rank, number, offset, into).placed_here()
+    }
+
+    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on an aligned word of segment 0 or 1, and returns what it held before. On the
+    /// heap it is atomic to those of arrays.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::fetch_segment`].
+    #[track_caller]
+    pub fn fetch<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        value: T,
+    ) -> Result<T> {
+        (|| -> Result<T> {
+            check_one_value(op)?;
+            self.change(op, (rank, number, offset), [value, T::zeroed()])
+        })()
+        .placed_here()
+    }
+
+    /// Stores `new` in an aligned word of segment 0 or 1 if that is `expected`, and returns what it held before.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::fetch_segment`].
+    #[track_caller]
+    pub fn compare_swap<T: AtomicElement>(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        self.change(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
+    }
+
+    fn change<T: AtomicElement>(
+        &self,
+        op: AtomicOp,
+        place: (usize, u32, usize),
+        [value, compare]: [T; 2],
+    ) -> Result<T> {
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        // SAFETY: an aligned word of a reserved segment, which may be changed, as the maker of this value guarantees.
+        let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
+        self.context.stream().change_reserved("an atomic on a reserved segment", place, change, at_once).map(T::narrow)
+    }
+}

@@ -1,0 +1,313 @@
+//! Gets that a panic of a handler ends while their answers are under way: afterwards nothing writes to memory that the program has
+//! taken back.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use bellwether_runtime::transport::Memory;
+use bellwether_runtime::transport::sim::{self, Config, check};
+use bellwether_runtime::{
+    Builder, Completion, Error, HandlerId, Result, Simulated, Symmetric, ThreadContext, Transport, World,
+};
+
+use super::{DEADLINE, threads};
+
+/// Words that are registered for the time of a get, and words of which one request gets all.
+const LONG: usize = (300 << 10) / 8;
+const SHORT: usize = 40;
+/// In virtual nanoseconds. A handler's panic goes on after 200 ms at most, in which its rank tells the sender: answers come later.
+const PARTED: u64 = 250_000_000;
+/// What the program writes to its buffer after a get was given up.
+const TAKEN_BACK: u64 = u64::MAX;
+
+/// Ends this process if it lives for longer than a test takes: a simulated job has no deadline.
+fn watchdog() -> mpsc::Sender<()> {
+    let (alive, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        if ended.recv_timeout(2 * DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("a test of this file has not ended after {:?}", 2 * DEADLINE);
+            std::process::abort();
+        }
+    });
+    alive
+}
+
+/// The payload of the panic.
+struct GivenUp;
+
+fn numbers(len: usize) -> Vec<u64> {
+    (0..len as u64).map(|i| 1 << 32 | i).collect()
+}
+
+/// What the ranks of a job share beside it.
+#[derive(Default)]
+struct Shared {
+    /// Rank 1 makes no progress until it has slept.
+    silent: Arc<AtomicBool>,
+    /// Rank 0 is through.
+    over: AtomicBool,
+}
+
+/// What rank 0 gets from rank 1, and by what.
+struct Gets<'w> {
+    world: &'w World,
+    context: ThreadContext,
+    array: &'w Symmetric<u64>,
+    /// The number of a segment of rank 1.
+    number: u32,
+}
+
+/// The ways to get `into.len()` words, each of which waits for them.
+const WAYS: [&str; 9] = [
+    "get_slice",
+    "get_segment",
+    "reserved",
+    "context",
+    "segment by a context",
+    "future",
+    "future of a context",
+    "segment by event",
+    "segment by event of a context",
+];
+
+impl Gets<'_> {
+    fn get(&self, way: &str, into: &mut [u64]) -> Result<()> {
+        let (len, Gets { world, context, array, number }) = (into.len(), self);
+        let offset = array.segment_offset(0);
+        match way {
+            "get_slice" => array.get_slice(1, 0, into),
+            "get_segment" => world.get_segment(1, *number, 0, bytemuck::cast_slice_mut(into)),
+            // SAFETY: only `array` is reached, of which any bits are valid.
+            "reserved" => unsafe { world.reserved_segments() }.get(1, 0, offset, bytemuck::cast_slice_mut(into)),
+            "context" => context.get_slice(&array.for_threads(), 1, 0, into),
+            "segment by a context" => context.get_segment(1, *number, 0, bytemuck::cast_slice_mut(into)),
+            "future" => {
+                into.copy_from_slice(&array.get_slice_async(1, 0, len).wait()?);
+                Ok(())
+            }
+            "future of a context" => {
+                into.copy_from_slice(&context.get_slice_async(&array.for_threads(), 1, 0, len).wait()?);
+                Ok(())
+            }
+            _ => {
+                // SAFETY: the buffer stays until the segment is closed, by the drop too, and is reached by peers and copies alone.
+                let own = unsafe { world.segment_at(None, into.as_mut_ptr().cast(), 8 * len) }?;
+                if way.contains("context") {
+                    context.get_segment_into((1, *number, 0), &own.for_threads(), 0, 8 * len)?;
+                    context.flush_all()?;
+                } else {
+                    let got = Completion::new();
+                    world.operation().effect(&got).get_segment(1, *number, 0, &own, 0, 8 * len)?;
+                    world.wait_completion(&got)?;
+                }
+                own.close()
+            }
+        }
+    }
+}
+
+/// Rank 1 interrupts rank 0 all the time, and serves its gets.
+fn interrupt(world: &World, handler: HandlerId, is_real: bool, shared: &Shared) -> Result<()> {
+    let told = |outcome: Result<()>| match outcome {
+        Err(Error::HandlerPanicked { .. }) => Ok(()),
+        outcome => outcome,
+    };
+    while !shared.over.load(Ordering::SeqCst) {
+        told(world.send(0, handler, &[]))?;
+        if !is_real {
+            world.sleep(Duration::from_nanos(500));
+        }
+        if shared.silent.swap(false, Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_nanos(PARTED));
+        }
+        told(world.poll().map(drop))?;
+    }
+    // Rank 0 was flushed before it was through: the last panics are here, and are told now.
+    (0..100).try_for_each(|_| told(world.poll().map(drop)))?;
+    world.barrier()
+}
+
+/// Gives up each kind of get, and takes its memory back. Returns how many gets were given up.
+fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared) -> Result<u32> {
+    let armed = Rc::new(Cell::new(None));
+    let now = {
+        let network = network.cloned();
+        move || network.as_ref().map_or(1, sim::Network::now)
+    };
+    let (since, cut, time) = (Rc::clone(&armed), network.cloned(), now.clone());
+    let silent = Arc::clone(&shared.silent);
+    let handler = builder.handler("interrupt", move |_, _| {
+        // Time has passed: the get waits.
+        if since.get().is_some_and(|since| since < time()) {
+            since.set(None);
+            silent.store(true, Ordering::SeqCst);
+            if let Some(network) = &cut {
+                network.partition(&[0], PARTED);
+            }
+            resume_unwind(Box::new(GivenUp));
+        }
+    });
+    let world = builder.start()?;
+    let array = world.alloc::<u64>(LONG)?;
+    let own = world.segment_all(8 * LONG)?;
+    array.write(0, &numbers(LONG));
+    own.write(0, bytemuck::cast_slice(&numbers(LONG)))?;
+    world.barrier()?;
+    if world.rank() == 1 {
+        interrupt(&world, handler, network.is_none(), shared)?;
+        return own.close().map(|()| 0);
+    }
+    let gets = Gets { world: &world, context: world.context()?, array: &array, number: own.number() };
+    let mut given_up = 0;
+    for len in [SHORT, LONG] {
+        for way in WAYS {
+            let mut buffer = vec![0; len];
+            // Its table of segments is known, so that the get itself is what waits.
+            gets.get(way, &mut buffer[..1])?;
+            armed.set(Some(if network.is_some() { now() } else { 0 }));
+            let outcome = catch_unwind(AssertUnwindSafe(|| gets.get(way, &mut buffer)));
+            armed.set(None);
+            match outcome {
+                Ok(outcome) => {
+                    outcome?;
+                    assert!(buffer == numbers(len), "{way} of {len} words");
+                    continue;
+                }
+                Err(panic) if panic.is::<GivenUp>() => given_up += 1,
+                Err(panic) => resume_unwind(panic),
+            }
+            buffer.fill(TAKEN_BACK);
+            // Further gets, whose answers may come before those that are awaited no more.
+            drop((array.get_slice_async(1, 5, SHORT), gets.context.get_slice_async(&array.for_threads(), 1, 5, SHORT)));
+            for (start, by_context) in [(3, false), (4, true)] {
+                let mut came = [0; SHORT];
+                match by_context {
+                    true => gets.context.get_slice(&array.for_threads(), 1, start, &mut came)?,
+                    false => array.get_slice(1, start, &mut came)?,
+                }
+                assert!(came == numbers(LONG)[start..start + SHORT], "a get after {way} of {len} words: {came:x?}");
+            }
+            // All is answered.
+            world.fence();
+            gets.context.flush_all()?;
+            let written = buffer.iter().filter(|word| **word != TAKEN_BACK).count();
+            assert_eq!(written, 0, "{way} of {len} words: words that were written after it had been given up");
+        }
+    }
+    shared.over.store(true, Ordering::SeqCst);
+    world.barrier()?;
+    drop(gets);
+    own.close()?;
+    Ok(given_up)
+}
+
+#[test]
+fn a_get_that_is_given_up_leaves_its_memory_alone() {
+    let _watchdog = watchdog();
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let shared = Shared::default();
+        let ranks = threads(2, transport).build(|builder| give_up(builder, None, &shared)).expect("ranks start");
+        ranks.into_iter().for_each(|rank| assert!(rank.is_ok(), "{rank:?}"));
+    }
+    check("gets that are given up", 1, |seed| {
+        let wild = Config::new(2, seed).wild();
+        let networks = [
+            ("emulated", wild.clone()),
+            ("unserved", Config { served_asleep: false, ..wild.clone() }),
+            ("posted", Config { memory: Memory::Posted, ..wild.clone() }),
+            ("posted, in order", Config { memory: Memory::Posted, ..Config::new(2, seed) }),
+        ];
+        for (name, config) in networks {
+            let (job, shared) = (Simulated::new(config), Shared::default());
+            let network = job.network().clone();
+            let ranks = job.build(|builder| give_up(builder, Some(&network), &shared)).expect("the job runs");
+            let counts: Vec<u32> =
+                ranks.into_iter().map(|rank| rank.unwrap_or_else(|error| panic!("{name}: {error}"))).collect();
+            assert!(counts[0] > WAYS.len() as u32, "{name}: only {} gets were given up", counts[0]);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/softroce"]
+fn a_get_that_is_given_up_leaves_its_memory_alone_over_rdma() {
+    let shared = Shared::default();
+    let ranks = threads(2, Transport::Verbs).build(|builder| give_up(builder, None, &shared)).expect("ranks start");
+    ranks.into_iter().for_each(|rank| assert!(rank.is_ok(), "{rank:?}"));
+}
+
+/// Rank 1 ends, in one way or another, before the requests of rank 0 are there. Nobody answers them any more.
+fn get_from_one_that_ends(world: &World, network: &sim::Network, by_context: bool, panics: bool) -> Result<()> {
+    let (array, context, mut buffer) = (world.alloc::<u64>(LONG)?, world.context()?, vec![0; LONG]);
+    let get = |buffer: &mut [u64]| match by_context {
+        true => context.get_slice(&array.for_threads(), 1, 0, buffer),
+        false => array.get_slice(1, 0, buffer),
+    };
+    if world.rank() == 0 {
+        get(&mut buffer[..1])?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        world.sleep(Duration::from_nanos(PARTED / 2));
+        if panics {
+            resume_unwind(Box::new(GivenUp));
+        }
+        return Ok(());
+    }
+    // Rank 1 is out of the barrier then. It is gone when this ends: a rank that leaves waits for a second until what it sent is there.
+    world.sleep(Duration::from_micros(50));
+    network.partition(&[0], 20 * PARTED);
+    let outcome = get(&mut buffer);
+    assert!(matches!(outcome, Err(Error::PeerLost { rank: 1, .. })), "{outcome:?}");
+    Ok(())
+}
+
+#[test]
+fn a_get_from_a_rank_that_ends_is_given_up() {
+    let _watchdog = watchdog();
+    for (by_context, panics) in [(false, false), (true, false), (false, true), (true, true)] {
+        let ended = |outcome: std::thread::Result<Result<Vec<Result<()>>>>| match outcome {
+            Ok(ranks) => ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well")),
+            Err(panic) => assert!(panics && panic.is::<GivenUp>()),
+        };
+        let job = Simulated::new(Config { served_asleep: false, ..Config::new(2, 1) });
+        let program = |world: &World| get_from_one_that_ends(world, job.network(), by_context, panics);
+        ended(catch_unwind(AssertUnwindSafe(|| job.run(program))));
+    }
+}
+
+/// Each rank gives up a get of a context while the other does the same: neither waits for messages any more, but both serve.
+#[test]
+fn two_ranks_give_up_gets_from_each_other() {
+    let _watchdog = watchdog();
+    let config = Config { served_asleep: false, ..Config::new(2, 1) };
+    let job = Simulated::new(config);
+    let network = job.network().clone();
+    let ranks = job.build(|mut builder| -> Result<()> {
+        let handler = builder.handler("interrupt", |_, _| resume_unwind(Box::new(GivenUp)));
+        let world = builder.start()?;
+        let (array, context, other) = (world.alloc::<u64>(LONG)?, world.context()?, 1 - world.rank());
+        array.write(0, &numbers(LONG));
+        world.barrier()?;
+        let mut buffer = vec![0; LONG];
+        let get = |buffer: &mut [u64]| context.get_slice(&array.for_threads(), other, 0, buffer);
+        get(&mut buffer[..1])?;
+        world.barrier()?;
+        world.send(other, handler, &[])?;
+        // The message is there, and has not been handled. What this rank asks for from now on is answered after the panic.
+        world.sleep(Duration::from_micros(50));
+        network.partition(&[0], PARTED);
+        let panic = catch_unwind(AssertUnwindSafe(|| get(&mut buffer))).expect_err("the handler panics");
+        assert!(panic.is::<GivenUp>());
+        let told = world.wait_until(|| false);
+        assert!(matches!(told, Err(Error::HandlerPanicked { .. })), "{told:?}");
+        get(&mut buffer)?;
+        assert!(buffer == numbers(LONG));
+        world.barrier()
+    });
+    ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
+}
