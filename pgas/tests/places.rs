@@ -14,6 +14,7 @@ fn at_line<T>(outcome: Result<T>, line: u32) {
 
 /// Futures, which are made at one line and waited for at another, and the calls that refuse one.
 #[rustfmt::skip]
+#[expect(clippy::single_range_in_vec_init, reason = "a box of one dimension")]
 fn lines(world: &World) -> Result<()> {
     let array = GlobalArray::<u64, 1>::new(world, Layout::block([6], world.size())?)?.share(world)?;
     let (slice, other) = (array.pointer(0)?.slice(9), array.pointer([0])?);
