@@ -192,8 +192,9 @@ impl Pool {
     ///
     /// # Panics
     /// If `work` does; in a forked child, where the pool has no threads.
+    #[track_caller]
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if let Err(forked) = self.progress.check_own("Pool::install") {
+        if let Err(forked) = self.progress.check_own("Pool::install").placed() {
             panic!("{forked}");
         }
         let done = AtomicBool::new(false);

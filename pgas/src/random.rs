@@ -137,6 +137,7 @@ impl Stream {
     /// # Panics
     /// If `end` is 0.
     #[inline]
+    #[track_caller]
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
         loop {

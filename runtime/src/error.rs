@@ -138,7 +138,7 @@ pub enum Error {
     /// A global pointer to memory that it does not reach any more: freed, allocated anew, or its owner's alone for now.
     #[error(
         "{operation} at rank {rank}: the pointer is stale: it was made for generation {generation:#x} of its allocation, \
-         {}; take a new pointer after every allocation and every change of phase",
+         {}; take a new pointer after every allocation and every change of phase{place}",
         if *current == 0 { "which this rank does not share now".into() } else { format!("which has {current:#x} now") }
     )]
     Stale {
@@ -150,19 +150,23 @@ pub enum Error {
         generation: u64,
         /// The generation that the place has now; 0: none.
         current: u64,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// A future was to go on after the phase or the allocation in which it was made had ended. From then on it asks for nothing;
     /// what it had asked for before is done, and an update of several steps is not made.
     #[error(
         "{operation} at rank {rank}: the phase of the array, or its allocation, in which this future was made has ended, and the \
          future had not asked for all of its data yet; wait for futures (`wait`, `wait_all`) before `localize`, before a \
-         collective that updates the array, and before the array is dropped"
+         collective that updates the array, and before the array is dropped{place}"
     )]
     PhaseOver {
         /// The call that was made.
         operation: &'static str,
         /// The rank that was to be asked next.
         rank: usize,
+        /// Where the program made the future.
+        place: CalledAt,
     },
     /// A segment that its owner has not registered, or has closed.
     #[error(
@@ -211,7 +215,7 @@ pub enum Error {
     /// The symmetric heap or the message memory cannot hold what was asked.
     #[error(
         "out of {what}: {asked} bytes asked at each rank, {free} free of {limit}; \
-         ask for less, free something, or raise {setting}"
+         ask for less, free something, or raise {setting}{place}"
     )]
     OutOfMemory {
         /// Which memory.
@@ -224,6 +228,8 @@ pub enum Error {
         limit: usize,
         /// The setting that changes it.
         setting: &'static str,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// A rank died, panicked or left while this one still needed it.
     #[error("{doing}: rank {rank} is gone: {cause}{}", .doing.called())]
@@ -273,10 +279,12 @@ pub enum Error {
         doing: Doing,
     },
     /// A blocking or collective call from inside a handler.
-    #[error("{operation} inside a handler: handlers can send, but not wait or enter a collective")]
+    #[error("{operation} inside a handler: handlers can send, but not wait or enter a collective{place}")]
     InsideHandler {
         /// The call that was made.
         operation: &'static str,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// A world of the parent, used in a forked child. Only the parent is the rank, and nothing has happened there.
     #[error(
@@ -338,12 +346,16 @@ pub enum Error {
         why: String,
     },
     /// More messages in flight, or kept for later, than there is room for; make progress and try again. A handler returns first.
-    #[error("{operation} to rank {rank}: no room for another message now; poll and try again, outside of handlers")]
+    #[error(
+        "{operation} to rank {rank}: no room for another message now; poll and try again, outside of handlers{place}"
+    )]
     WouldBlock {
         /// The call that was made.
         operation: &'static str,
         /// The target rank.
         rank: usize,
+        /// Where the program made the call.
+        place: CalledAt,
     },
     /// An argument that can never be right.
     #[error("{operation}: {why}")]
@@ -536,6 +548,13 @@ impl Error {
         }
     }
 
+    /// The error with this place and no other: of what calls of the library have made for the call there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn only_at(self, place: &'static Location<'static>) -> Error {
+        self.without_place().at(place)
+    }
+
     /// The error without the place of its call.
     #[cold]
     #[inline(never)]
@@ -545,43 +564,49 @@ impl Error {
             | Error::TimedOut { doing, .. }
             | Error::MemoryLost { doing }
             | Error::Standstill { doing } => doing.place = None,
-            Error::RankOutOfRange { place, .. }
-            | Error::OutOfBounds { place, .. }
-            | Error::NoSegment { place, .. }
-            | Error::Misaligned { place, .. } => *place = CalledAt::default(),
             Error::InvalidArgument { why, .. } => {
                 if let Some(end) = why.rfind(&format!(" ({CALLED_AT}")) {
                     why.truncate(end);
                 }
             }
-            _ => {}
+            other => {
+                if let Some(place) = other.place() {
+                    *place = CalledAt::default();
+                }
+            }
         }
         self
     }
 
     /// The error with the place of its call, where nothing else has it.
     #[cold]
-    fn with_place(self, place: &'static Location<'static>) -> Error {
-        match self {
-            Error::InvalidArgument { operation, mut why } => {
-                if !why.contains(CALLED_AT) {
-                    why += &format!(" ({CALLED_AT}{}:{})", place.file(), place.line());
+    fn with_place(mut self, place: &'static Location<'static>) -> Error {
+        match &mut self {
+            Error::InvalidArgument { why, .. } if !why.contains(CALLED_AT) => {
+                *why += &format!(" ({CALLED_AT}{}:{})", place.file(), place.line());
+            }
+            other => {
+                if let Some(at) = other.place() {
+                    *at = at.or(place);
                 }
-                Error::InvalidArgument { operation, why }
             }
-            Error::RankOutOfRange { operation, rank, size, place: at } => {
-                Error::RankOutOfRange { operation, rank, size, place: at.or(place) }
-            }
-            Error::OutOfBounds { operation, rank, start, count, available, place: at } => {
-                Error::OutOfBounds { operation, rank, start, count, available, place: at.or(place) }
-            }
-            Error::NoSegment { operation, rank, number, place: at } => {
-                Error::NoSegment { operation, rank, number, place: at.or(place) }
-            }
-            Error::Misaligned { operation, rank, address, alignment, place: at } => {
-                Error::Misaligned { operation, rank, address, alignment, place: at.or(place) }
-            }
-            other => other,
+        }
+        self
+    }
+
+    /// The place of the call, in the variants that have one of their own.
+    fn place(&mut self) -> Option<&mut CalledAt> {
+        match self {
+            Error::RankOutOfRange { place, .. }
+            | Error::OutOfBounds { place, .. }
+            | Error::Stale { place, .. }
+            | Error::PhaseOver { place, .. }
+            | Error::NoSegment { place, .. }
+            | Error::Misaligned { place, .. }
+            | Error::OutOfMemory { place, .. }
+            | Error::InsideHandler { place, .. }
+            | Error::WouldBlock { place, .. } => Some(place),
+            _ => None,
         }
     }
 
@@ -589,7 +614,7 @@ impl Error {
     #[cold]
     fn named(self, call: &'static str) -> Error {
         match self {
-            Error::InsideHandler { .. } => Error::InsideHandler { operation: call },
+            Error::InsideHandler { place, .. } => Error::InsideHandler { operation: call, place },
             Error::Forked { rank, parent, child, .. } => Error::Forked { operation: call, rank, parent, child },
             Error::InvalidArgument { operation, why } => {
                 let why = if operation == call { why } else { format!("{operation}: {why}") };

@@ -67,9 +67,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn get_patch_async(&self, region: impl Into<Region<D>>) -> Result<Posted<Vec<T>>> {
         let region = region.into();
-        region.check_inside(self.extents(), "get_patch_async")?;
+        region.check_inside(self.extents(), "get_patch_async").placed()?;
         Ok(self.memory.get_pieces_async(&self.pieces(region)))
     }
 
@@ -95,10 +96,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # Errors
     /// As [`GlobalArray::put_patch`] for a box that is not inside and another number of values, at once. What else may be
     /// wrong comes from the future.
+    #[track_caller]
     pub fn put_patch_async(&self, region: impl Into<Region<D>>, values: &[T]) -> Result<Posted<()>> {
         let region = region.into();
-        region.check_inside(self.extents(), "put_patch_async")?;
-        region.check_count(values.len(), "put_patch_async")?;
+        region.check_inside(self.extents(), "put_patch_async").placed()?;
+        region.check_count(values.len(), "put_patch_async").placed()?;
         Ok(self.memory.put_pieces_async(&self.pieces(region), values))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-use bellwether_runtime::{AtomicElement, Pod, Posted, Result, Word};
+use bellwether_runtime::{AtomicElement, Placed, Pod, Posted, Result, Word};
 
 use super::index::Position;
 use super::{GlobalArray, Shared};
@@ -26,8 +26,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn get_async(&self, index: impl Position<D>) -> Result<Posted<T>> {
-        let (rank, at) = self.owner("get_async", index)?;
+        let (rank, at) = self.owner("get_async", index).placed()?;
         Ok(self.memory.get_async(rank, at))
     }
 
@@ -35,8 +36,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get_async`].
+    #[track_caller]
     pub fn put_async(&self, index: impl Position<D>, value: T) -> Result<Posted<()>> {
-        let (rank, at) = self.owner("put_async", index)?;
+        let (rank, at) = self.owner("put_async", index).placed()?;
         Ok(self.memory.put_async(rank, at, value))
     }
 
@@ -54,12 +56,13 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get_async`].
+    #[track_caller]
     pub fn fetch_update_async(
         &self,
         index: impl Position<D>,
         change: impl FnMut(T) -> T + 'static,
     ) -> Result<Posted<T>> {
-        let (rank, at) = self.owner("fetch_update_async", index)?;
+        let (rank, at) = self.owner("fetch_update_async", index).placed()?;
         Ok(self.memory.fetch_update_async(rank, at, change))
     }
 
@@ -82,11 +85,12 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn accumulate_async(&self, index: impl Position<D>, value: T) -> Result<Posted<T>>
     where
         T: Add<Output = T>,
     {
-        let (rank, at) = self.owner("accumulate_async", index)?;
+        let (rank, at) = self.owner("accumulate_async", index).placed()?;
         Ok(self.memory.fetch_update_async(rank, at, move |element| element + value))
     }
 }
@@ -98,8 +102,9 @@ macro_rules! atomics {
             ///
             /// # Errors
             /// As [`GlobalArray::get_async`].
+            #[track_caller]
             pub fn $future(&self, index: impl Position<D>, value: T) -> Result<Posted<T>> {
-                let (rank, at) = self.owner(stringify!($future), index)?;
+                let (rank, at) = self.owner(stringify!($future), index).placed()?;
                 Ok(self.memory.$future(rank, at, value))
             })*
 
@@ -107,8 +112,9 @@ macro_rules! atomics {
             ///
             /// # Errors
             /// As [`GlobalArray::get_async`].
+            #[track_caller]
             pub fn compare_swap_async(&self, index: impl Position<D>, expected: T, new: T) -> Result<Posted<T>> {
-                let (rank, at) = self.owner("compare_swap_async", index)?;
+                let (rank, at) = self.owner("compare_swap_async", index).placed()?;
                 Ok(self.memory.compare_swap_async(rank, at, expected, new))
             }
         }

@@ -160,10 +160,11 @@ macro_rules! atomics {
             /// # Errors
             /// As [`GlobalArray::get`].
             #[inline(always)]
+            #[track_caller]
             pub fn $operation(&self, index: impl Position<D>, value: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.$operation(rank, at, value),
-                    None => Err(self.layout.outside(stringify!($operation), index.position())),
+                    None => Err(self.layout.outside(stringify!($operation), index.position())).placed(),
                 }
             })*
 
@@ -172,10 +173,11 @@ macro_rules! atomics {
             /// # Errors
             /// As [`GlobalArray::get`].
             #[inline(always)]
+            #[track_caller]
             pub fn compare_swap(&self, index: impl Position<D>, expected: T, new: T) -> Result<T> {
                 match self.locate(index.position()) {
                     Some((rank, at)) => self.memory.compare_swap(rank, at, expected, new),
-                    None => Err(self.layout.outside("compare_swap", index.position())),
+                    None => Err(self.layout.outside("compare_swap", index.position())).placed(),
                 }
             }
         }

@@ -86,8 +86,9 @@ macro_rules! atomics {
             /// # Errors
             /// As [`ThreadGlobalArray::get`].
             #[inline]
+            #[track_caller]
             pub fn $operation(&self, context: &ThreadContext, index: impl Position<D>, value: T) -> Result<T> {
-                let (rank, at) = self.locate(stringify!($operation), index.position())?;
+                let (rank, at) = self.locate(stringify!($operation), index.position()).placed()?;
                 context.$operation(&self.memory, rank, at, value)
             })*
 
@@ -96,6 +97,7 @@ macro_rules! atomics {
             /// # Errors
             /// As [`ThreadGlobalArray::get`].
             #[inline]
+            #[track_caller]
             pub fn compare_swap(
                 &self,
                 context: &ThreadContext,
@@ -103,7 +105,7 @@ macro_rules! atomics {
                 expected: T,
                 new: T,
             ) -> Result<T> {
-                let (rank, at) = self.locate("compare_swap", index.position())?;
+                let (rank, at) = self.locate("compare_swap", index.position()).placed()?;
                 context.compare_swap(&self.memory, rank, at, expected, new)
             }
         }

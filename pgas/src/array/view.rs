@@ -355,6 +355,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::get_patch_async`].
+    #[track_caller]
     pub fn get_patch_async(&self) -> Result<Posted<Vec<T>>> {
         self.array.get_patch_async(self.region)
     }
@@ -363,6 +364,7 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     ///
     /// # Errors
     /// As [`GlobalArray::put_patch_async`].
+    #[track_caller]
     pub fn put_patch_async(&self, values: &[T]) -> Result<Posted<()>> {
         self.array.put_patch_async(self.region, values)
     }

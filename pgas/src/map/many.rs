@@ -324,7 +324,7 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
     /// [`Error::InsideHandler`] if one is under way.
     pub(super) fn begin(&self, values: usize) -> Result<Asking<'_>> {
         if self.asking.replace(true) {
-            return Err(Error::InsideHandler { operation: "a distributed map" });
+            return Err(Error::InsideHandler { operation: "a distributed map", place: Default::default() });
         }
         let mut pending = self.pending.borrow_mut();
         let number = pending.number + 1;

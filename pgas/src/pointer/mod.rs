@@ -217,8 +217,9 @@ macro_rules! atomics {
             /// # Errors
             /// As [`GlobalPtr::get`].
             #[inline(always)]
+            #[track_caller]
             pub fn $operation(&self, world: &World, value: T) -> Result<T> {
-                self.lend(world, stringify!($operation))?.$operation(self.rank as usize, self.index as usize, value)
+                self.lend(world, stringify!($operation)).placed()?.$operation(self.rank as usize, self.index as usize, value)
             })*
 
             /// Stores `new` if the element is `expected`; returns what it was before.
@@ -226,8 +227,9 @@ macro_rules! atomics {
             /// # Errors
             /// As [`GlobalPtr::get`].
             #[inline(always)]
+            #[track_caller]
             pub fn compare_swap(&self, world: &World, expected: T, new: T) -> Result<T> {
-                let array = self.lend(world, "compare_swap")?;
+                let array = self.lend(world, "compare_swap").placed()?;
                 array.compare_swap(self.rank as usize, self.index as usize, expected, new)
             }
         }

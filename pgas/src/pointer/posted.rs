@@ -1,6 +1,6 @@
 //! Pointers and slices in future form: posted when called, awaited later, many at a time.
 
-use bellwether_runtime::{AtomicElement, Pod, Posted, Result, World};
+use bellwether_runtime::{AtomicElement, Placed, Pod, Posted, Result, World};
 
 use super::{GlobalPtr, GlobalSlice};
 
@@ -25,16 +25,18 @@ impl<T: Pod> GlobalPtr<T> {
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn get_async(&self, world: &World) -> Result<Posted<T>> {
-        Ok(self.lend(world, "get_async")?.get_async(self.rank(), self.index()))
+        Ok(self.lend(world, "get_async").placed()?.get_async(self.rank(), self.index()))
     }
 
     /// The future form of [`GlobalPtr::put`]: ready when the element is visible at its rank.
     ///
     /// # Errors
     /// As [`GlobalPtr::get_async`].
+    #[track_caller]
     pub fn put_async(&self, world: &World, value: T) -> Result<Posted<()>> {
-        Ok(self.lend(world, "put_async")?.put_async(self.rank(), self.index(), value))
+        Ok(self.lend(world, "put_async").placed()?.put_async(self.rank(), self.index(), value))
     }
 }
 
@@ -43,9 +45,10 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalPtr::get_async`].
+    #[track_caller]
     pub fn get_async(&self, world: &World) -> Result<Posted<Vec<T>>> {
         let start = self.start();
-        Ok(start.lend(world, "get_async")?.get_slice_async(start.rank(), start.index(), self.len()))
+        Ok(start.lend(world, "get_async").placed()?.get_slice_async(start.rank(), start.index(), self.len()))
     }
 
     /// The future form of [`GlobalSlice::put`]: ready when the elements are visible at their rank. `values` may be changed
@@ -53,10 +56,11 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::put`] for a wrong number of values, and [`GlobalPtr::get_async`].
+    #[track_caller]
     pub fn put_async(&self, world: &World, values: &[T]) -> Result<Posted<()>> {
-        self.check_count("put_async", values.len())?;
+        self.check_count("put_async", values.len()).placed()?;
         let start = self.start();
-        Ok(start.lend(world, "put_async")?.put_slice_async(start.rank(), start.index(), values))
+        Ok(start.lend(world, "put_async").placed()?.put_slice_async(start.rank(), start.index(), values))
     }
 }
 
@@ -67,16 +71,18 @@ macro_rules! atomics {
             ///
             /// # Errors
             /// As [`GlobalPtr::get_async`].
+            #[track_caller]
             pub fn $future(&self, world: &World, value: T) -> Result<Posted<T>> {
-                Ok(self.lend(world, stringify!($future))?.$future(self.rank(), self.index(), value))
+                Ok(self.lend(world, stringify!($future)).placed()?.$future(self.rank(), self.index(), value))
             })*
 
             /// The future form of [`GlobalPtr::compare_swap`].
             ///
             /// # Errors
             /// As [`GlobalPtr::get_async`].
+            #[track_caller]
             pub fn compare_swap_async(&self, world: &World, expected: T, new: T) -> Result<Posted<T>> {
-                let array = self.lend(world, "compare_swap_async")?;
+                let array = self.lend(world, "compare_swap_async").placed()?;
                 Ok(array.compare_swap_async(self.rank(), self.index(), expected, new))
             }
         }

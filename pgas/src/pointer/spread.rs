@@ -30,6 +30,7 @@ impl<T: Pod> GlobalSlice<T> {
     /// # Errors
     /// As [`GlobalSlice::get_strided`] for what is stale or out of bounds, at once. What else may be wrong comes from the
     /// future.
+    #[track_caller]
     pub fn get_strided_async(
         &self,
         world: &World,
@@ -37,8 +38,8 @@ impl<T: Pod> GlobalSlice<T> {
         stride: usize,
         count: usize,
     ) -> Result<Posted<Vec<T>>> {
-        let array = self.strided(world, "get_strided_async", start, stride, count)?;
-        check_room::<T>("get_strided_async", count)?;
+        let array = self.strided(world, "get_strided_async", start, stride, count).placed()?;
+        check_room::<T>("get_strided_async", count).placed()?;
         Ok(array.get_pieces_async(&self.pieces((0..count).map(|step| start + step * stride))))
     }
 
@@ -60,8 +61,9 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::get_strided_async`].
+    #[track_caller]
     pub fn put_strided_async(&self, world: &World, start: usize, stride: usize, values: &[T]) -> Result<Posted<()>> {
-        let array = self.strided(world, "put_strided_async", start, stride, values.len())?;
+        let array = self.strided(world, "put_strided_async", start, stride, values.len()).placed()?;
         Ok(array.put_pieces_async(&self.pieces((0..values.len()).map(|step| start + step * stride)), values))
     }
 
@@ -98,8 +100,9 @@ impl<T: Pod> GlobalSlice<T> {
     /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn gather_async(&self, world: &World, indices: &[usize]) -> Result<Posted<Vec<T>>> {
-        let array = self.indexed(world, "gather_async", indices)?;
+        let array = self.indexed(world, "gather_async", indices).placed()?;
         Ok(array.get_pieces_async(&self.pieces(indices.iter().copied())))
     }
 
@@ -123,9 +126,10 @@ impl<T: Pod> GlobalSlice<T> {
     ///
     /// # Errors
     /// As [`GlobalSlice::scatter`] for a wrong number of values, and [`GlobalSlice::get_strided_async`].
+    #[track_caller]
     pub fn scatter_async(&self, world: &World, indices: &[usize], values: &[T]) -> Result<Posted<()>> {
-        check_pairs("scatter_async", indices, values)?;
-        let array = self.indexed(world, "scatter_async", indices)?;
+        check_pairs("scatter_async", indices, values).placed()?;
+        let array = self.indexed(world, "scatter_async", indices).placed()?;
         Ok(array.put_pieces_async(&self.pieces(indices.iter().copied()), values))
     }
 

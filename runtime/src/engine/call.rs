@@ -76,6 +76,23 @@ impl Engine {
         body().map_err(|error| error.within(call.name, call.place, self.rank))
     }
 
+    /// The place of what the caller begins for the program: that of the named call under way, which the program knows, or the caller's.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn place(&self) -> &'static Location<'static> {
+        self.call().filter(|call| call.name.is_some()).map_or(Location::caller(), |call| call.place)
+    }
+
+    /// `outcome`, whose error names [`Engine::place`] if it names none.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn placed<R>(&self, outcome: Result<R>) -> Result<R> {
+        match outcome {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.at(self.place())),
+        }
+    }
+
     /// The call under way, if there is one.
     pub(crate) fn call(&self) -> Option<Call> {
         self.waiting.call.get()

@@ -1,7 +1,7 @@
 //! Blocks of the symmetric heap, as futures see them, and blocks that were dropped.
 
 use super::Engine;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::blocks::Changes;
 
 /// A block of the symmetric heap, in the phase that it was in when a future was made.
@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
         match claim {
             Some(Claim { block, changes }) if self.blocks.changes(block) != changes => {
-                Err(Error::PhaseOver { operation: doing, rank })
+                Err(Error::PhaseOver { operation: doing, rank, place: CalledAt::default() })
             }
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::remote_access::Answer;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::transport;
 
 /// Futures of one `wait_all` that are polled in each round. Each has a request or a few in flight, and more of them would make
@@ -241,7 +241,7 @@ impl Engine {
             Ok(None) => {}
         }
         if self.interface.delivering() {
-            return Poll::Ready(Err(Error::InsideHandler { operation: doing }));
+            return Poll::Ready(Err(Error::InsideHandler { operation: doing, place: CalledAt::default() }));
         }
         let polled = self.poll_alive(doing);
         match ready() {

@@ -453,7 +453,11 @@ impl Engine {
     /// [`Error::InsideHandler`] if a handler is running; [`Error::Forked`].
     pub fn check_outside_handler(&self, operation: &'static str) -> Result<()> {
         self.check_own(operation)?;
-        if self.interface.delivering() { Err(Error::InsideHandler { operation }) } else { Ok(()) }
+        if self.interface.delivering() {
+            Err(Error::InsideHandler { operation, place: CalledAt::default() })
+        } else {
+            Ok(())
+        }
     }
 
     /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's

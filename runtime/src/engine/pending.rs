@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::operation::Operation;
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::sleep;
 use crate::transport::Sent;
 
@@ -167,7 +167,7 @@ impl Engine {
         if self.interface.delivering() {
             // Room may come only when this handler has returned.
             if self.outbox.bounded.get() && !has_room(self.outbox.handler_limit.max(limit)) {
-                return Err(Error::WouldBlock { operation: operation.doing(), rank: to });
+                return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
             }
         } else if !has_room(limit) {
             self.wait_together("waiting for room to send a message", || has_room(limit))?;

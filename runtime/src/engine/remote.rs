@@ -17,7 +17,7 @@ use super::operation::{Change, Issuer, Operation, Post};
 use super::remote_access::{Answer, Fetched, Pace, RemoteAccess};
 use super::straight::Local;
 use super::wait::Shown;
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::sleep::Fences;
 use crate::transport::{self, Sent};
 
@@ -281,7 +281,14 @@ impl Engine {
                 true => "BELLWETHER_MESSAGE_MEMORY",
                 false => "the network's largest message, or send less at a time",
             };
-            return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+            return Err(Error::OutOfMemory {
+                what: "message memory",
+                asked,
+                free: limit,
+                limit,
+                setting,
+                place: CalledAt::default(),
+            });
         }
         Ok(())
     }
@@ -591,7 +598,14 @@ impl Engine {
     /// # Errors
     /// [`Error::OutOfMemory`] if the network has no room for them.
     pub(crate) fn grew(&self, from: usize, to: usize) -> Result<()> {
-        let full = |what, setting| Error::OutOfMemory { what, asked: to - from, free: 0, limit: 0, setting };
+        let full = |what, setting| Error::OutOfMemory {
+            what,
+            asked: to - from,
+            free: 0,
+            limit: 0,
+            setting,
+            place: CalledAt::default(),
+        };
         self.networks.grew(from, to).map_err(|error| match error {
             transport::Error::NoMemory => {
                 full("memory that the network may pin", "the limit on locked memory (ulimit -l)")

@@ -11,7 +11,7 @@ use super::layout::{LINE, SlotLayout, Status};
 use super::limits;
 use super::owner::Owner;
 use super::statics::Statics;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::membership::JobMemory;
 
 /// Granularity of large commitments.
@@ -123,8 +123,7 @@ impl NodeMemory {
                     asked: 1 << slots.stride_log2,
                     free,
                     limit,
-                    setting: "the limit on virtual memory (`ulimit -v`), or set BELLWETHER_HEAP_LIMIT, for which less is reserved",
-                }
+                    setting: "the limit on virtual memory (`ulimit -v`), or set BELLWETHER_HEAP_LIMIT, for which less is reserved", place: CalledAt::default(), }
             }
             other => Error::os("mapping the segments", "mmap", other),
         })?
@@ -276,7 +275,8 @@ impl NodeMemory {
         setting: &'static str,
     ) -> Result<()> {
         let bytes = to - from;
-        let full = |free| Error::OutOfMemory { what, asked: bytes, free, limit: free, setting };
+        let full =
+            |free| Error::OutOfMemory { what, asked: bytes, free, limit: free, setting, place: CalledAt::default() };
         if self.pages != Pages::Reserved {
             let available = limits::available();
             // A hundredth is kept for everything else.

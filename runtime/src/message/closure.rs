@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{self, Poll};
@@ -181,6 +182,7 @@ impl Messages {
     }
 
     /// Runs `function` at rank `to` and returns a handle to its result; see `World::call`.
+    #[track_caller]
     pub fn call<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: Serialize + DeserializeOwned,
@@ -192,6 +194,7 @@ impl Messages {
     }
 
     /// As [`Messages::call`], with plain-old-data arguments and result.
+    #[track_caller]
     pub fn call_plain<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
         A: Pod,
@@ -203,14 +206,23 @@ impl Messages {
     }
 
     /// Opens a call to rank `to`, which nothing was sent for. A drop closes it.
+    #[track_caller]
     pub(super) fn open_call<R>(
         self: &Rc<Self>,
         to: usize,
         decode: fn(&[u8]) -> std::result::Result<R, String>,
     ) -> Call<R> {
-        Call { messages: Rc::clone(self), number: self.calls.open(), to, decode, result: PhantomData }
+        Call {
+            messages: Rc::clone(self),
+            number: self.calls.open(),
+            to,
+            decode,
+            place: self.engine.place(),
+            result: PhantomData,
+        }
     }
 
+    #[track_caller]
     fn begin<E, A, R>(self: &Rc<Self>, to: usize, shim: Shim, arguments: &A) -> Result<Call<R>>
     where
         E: Encoding<A> + Encoding<R>,
@@ -252,7 +264,8 @@ const WAITING: &str = "waiting for the result of a remote call";
 /// for several, [`World::select`](crate::World::select) for the first of several. The target runs the call when it polls or
 /// waits.
 ///
-/// It owns its buffers. Dropping it is safe at any time: it discards the answer, and the function still runs.
+/// It owns its buffers. Dropping it is safe at any time: it discards the answer, and the function still runs. Its errors name the place
+/// where it was made.
 ///
 /// # Examples
 /// ```
@@ -277,6 +290,8 @@ pub struct Call<R> {
     number: u64,
     to: usize,
     decode: fn(&[u8]) -> std::result::Result<R, String>,
+    /// Where the program made it.
+    place: &'static Location<'static>,
     result: PhantomData<fn() -> R>,
 }
 
@@ -287,7 +302,7 @@ impl<R> Call<R> {
     /// As `World::poll`.
     pub fn is_done(&self) -> Result<bool> {
         let engine = &self.messages.engine;
-        let polled = engine.poll_alive(WAITING);
+        let polled = engine.poll_alive(WAITING).map_err(|error| error.at(self.place));
         if let Err(Error::PeerLost { .. }) = polled {
             // What the target sent before it ended may have come after the check.
             engine.turn();
@@ -313,11 +328,11 @@ impl<R> Call<R> {
         let engine = &self.messages.engine;
         engine.at(|| {
             let mut outcome = None;
-            engine.wait_until(WAITING, None, || {
+            let waited = engine.wait_until(WAITING, None, || {
                 outcome = self.outcome().transpose();
                 outcome.is_some()
-            })?;
-            outcome.expect("the wait ends with an outcome")
+            });
+            waited.and_then(|()| outcome.expect("the wait ends with an outcome")).map_err(|error| error.at(self.place))
         })
     }
 
@@ -359,7 +374,7 @@ impl<R> Future for Call<R> {
     type Output = Result<R>;
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<R>> {
-        self.messages.engine.poll_ready(WAITING, context, || self.outcome())
+        self.messages.engine.poll_ready(WAITING, context, || self.outcome()).map_err(|error| error.at(self.place))
     }
 }
 

@@ -240,6 +240,7 @@ impl Messages {
     }
 
     /// Announces `data`; see `World::send_large`.
+    #[track_caller]
     pub fn send_large(
         self: &Rc<Self>,
         to: usize,

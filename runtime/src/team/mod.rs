@@ -34,7 +34,7 @@ use std::rc::Rc;
 
 use crate::bounds::OneThread;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::hash::mix;
 use crate::settings::Collectives;
 
@@ -135,12 +135,14 @@ impl Team {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such member.
+    #[track_caller]
     pub fn world_rank(&self, rank: usize) -> Result<usize> {
         let members = &self.context().members;
-        members
-            .get(rank)
-            .map(|rank| *rank as usize)
-            .ok_or_else(|| Error::InvalidArgument { operation: "world_rank", why: checked::outside(rank, self.size()) })
+        let member = members.get(rank).map(|rank| *rank as usize).ok_or_else(|| Error::InvalidArgument {
+            operation: "world_rank",
+            why: checked::outside(rank, self.size()),
+        });
+        member.placed()
     }
 
     /// The number in the team of a rank of the world, if it is a member.
@@ -238,6 +240,7 @@ impl Team {
                 free: 0,
                 limit,
                 setting: "BELLWETHER_TEAMS, or drop teams on all their members, when their collectives are done",
+                place: CalledAt::default(),
             });
         }
         let rank = members.iter().position(|rank| *rank == context.rank).expect("this rank has this colour");

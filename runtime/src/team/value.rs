@@ -107,18 +107,20 @@ impl Team {
     #[track_caller]
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(&self, root: usize, value: Option<T>) -> Result<T> {
         let call = Call::Broadcast;
-        let mine = self.check_member(call, root).and_then(|()| match &value {
-            _ if root != self.rank() => Ok(Vec::new()),
-            Some(value) => encode(call.doing(), value),
-            None => Err(self.wrong(call, "the root gives no value".into())),
-        });
-        let (mut bytes, lens) = self.show::<T>(call, root, mine)?;
-        bytes.resize(lens[root], 0);
-        self.broadcast(root, &mut bytes)?;
-        match value.filter(|_| root == self.rank()) {
-            Some(value) => Ok(value),
-            None => decode(call.doing(), self.world_rank(root)?, &bytes),
-        }
+        self.named(call, || {
+            let mine = self.check_member(call, root).and_then(|()| match &value {
+                _ if root != self.rank() => Ok(Vec::new()),
+                Some(value) => encode(call.doing(), value),
+                None => Err(self.wrong(call, "the root gives no value".into())),
+            });
+            let (mut bytes, lens) = self.show::<T>(call, root, mine)?;
+            bytes.resize(lens[root], 0);
+            self.broadcast(root, &mut bytes)?;
+            match value.filter(|_| root == self.rank()) {
+                Some(value) => Ok(value),
+                None => decode(call.doing(), self.world_rank(root)?, &bytes),
+            }
+        })
     }
 
     /// The values of all members, in their order, at member `root`; `None` elsewhere.
@@ -127,7 +129,7 @@ impl Team {
     /// As above; [`Error::InvalidArgument`] if there is no such member.
     #[track_caller]
     pub fn gather_values<T: Serialize + DeserializeOwned>(&self, root: usize, value: &T) -> Result<Option<Vec<T>>> {
-        self.gather_for(Call::Gather, root, value)
+        self.named(Call::Gather, || self.gather_for(Call::Gather, root, value))
     }
 
     /// The values of all members, in their order, at all of them.
@@ -150,22 +152,24 @@ impl Team {
     #[track_caller]
     pub fn allgather_values<T: Serialize + DeserializeOwned>(&self, value: &T) -> Result<Vec<T>> {
         let call = Call::Allgather;
-        let (mut bytes, lens) = self.show::<T>(call, 0, encode(call.doing(), value))?;
-        let longest = lens.iter().copied().max().unwrap_or(0);
-        // All together, if that is not much more than they are.
-        if longest * self.size() <= (2 * lens.iter().sum::<usize>()).max(TOGETHER) {
-            bytes.resize(longest, 0);
-            let all = self.allgather(&bytes)?;
-            let parts = lens.iter().enumerate().map(|(member, len)| &all[member * longest..][..*len]);
-            return self.decode_each(call, parts);
-        }
-        let mut parts = Vec::with_capacity(self.size());
-        for (member, len) in lens.into_iter().enumerate() {
-            let mut part = if member == self.rank() { std::mem::take(&mut bytes) } else { vec![0; len] };
-            self.broadcast(member, &mut part)?;
-            parts.push(part);
-        }
-        self.decode_each(call, parts.iter().map(Vec::as_slice))
+        self.named(call, || {
+            let (mut bytes, lens) = self.show::<T>(call, 0, encode(call.doing(), value))?;
+            let longest = lens.iter().copied().max().unwrap_or(0);
+            // All together, if that is not much more than they are.
+            if longest * self.size() <= (2 * lens.iter().sum::<usize>()).max(TOGETHER) {
+                bytes.resize(longest, 0);
+                let all = self.allgather(&bytes)?;
+                let parts = lens.iter().enumerate().map(|(member, len)| &all[member * longest..][..*len]);
+                return self.decode_each(call, parts);
+            }
+            let mut parts = Vec::with_capacity(self.size());
+            for (member, len) in lens.into_iter().enumerate() {
+                let mut part = if member == self.rank() { std::mem::take(&mut bytes) } else { vec![0; len] };
+                self.broadcast(member, &mut part)?;
+                parts.push(part);
+            }
+            self.decode_each(call, parts.iter().map(Vec::as_slice))
+        })
     }
 
     /// Gives the i-th of the values of member `root` to member i. Others give `None`.
@@ -175,22 +179,24 @@ impl Team {
     #[track_caller]
     pub fn scatter_values<T: Serialize + DeserializeOwned>(&self, root: usize, values: Option<&[T]>) -> Result<T> {
         let call = Call::Scatter;
-        let mut counts = vec![0; self.size()];
-        let mine = self.check_member(call, root).and_then(|()| {
-            if root != self.rank() {
-                return Ok(Vec::new());
-            }
-            let values = values.filter(|values| values.len() == self.size()).ok_or_else(|| {
-                let given = values.map_or(0, <[T]>::len);
-                self.wrong(call, format!("the root gives {given} values to {} members", self.size()))
-            })?;
-            let parts = values.iter().map(|value| encode(call.doing(), value)).collect::<Result<Vec<_>>>()?;
-            counts = parts.iter().map(Vec::len).collect();
-            Ok(parts.concat())
-        });
-        let (bytes, _) = self.show::<T>(call, root, mine)?;
-        let (part, _) = self.alltoallv(&bytes, &counts)?;
-        decode(call.doing(), self.world_rank(root)?, &part)
+        self.named(call, || {
+            let mut counts = vec![0; self.size()];
+            let mine = self.check_member(call, root).and_then(|()| {
+                if root != self.rank() {
+                    return Ok(Vec::new());
+                }
+                let values = values.filter(|values| values.len() == self.size()).ok_or_else(|| {
+                    let given = values.map_or(0, <[T]>::len);
+                    self.wrong(call, format!("the root gives {given} values to {} members", self.size()))
+                })?;
+                let parts = values.iter().map(|value| encode(call.doing(), value)).collect::<Result<Vec<_>>>()?;
+                counts = parts.iter().map(Vec::len).collect();
+                Ok(parts.concat())
+            });
+            let (bytes, _) = self.show::<T>(call, root, mine)?;
+            let (part, _) = self.alltoallv(&bytes, &counts)?;
+            decode(call.doing(), self.world_rank(root)?, &part)
+        })
     }
 
     /// Combines the values of all members, in their order, at member `root`, which alone runs `combine`; `None` elsewhere. The root holds
@@ -205,8 +211,10 @@ impl Team {
         value: &T,
         combine: impl FnMut(T, T) -> T,
     ) -> Result<Option<T>> {
-        let all = self.gather_for(Call::Reduce, root, value)?;
-        Ok(all.and_then(|all| all.into_iter().reduce(combine)))
+        self.named(Call::Reduce, || {
+            let all = self.gather_for(Call::Reduce, root, value)?;
+            Ok(all.and_then(|all| all.into_iter().reduce(combine)))
+        })
     }
 
     /// Combines the values of all members, in their order, at all of them. Member 0 runs `combine`, holds the bytes of all, and shows
@@ -240,33 +248,40 @@ impl Team {
         combine: impl FnMut(T, T) -> T,
     ) -> Result<T> {
         let call = Call::Allreduce;
-        let gathered = self.gather_bytes::<T>(call, 0, encode(call.doing(), value))?;
-        let mut result = None;
-        let reduce = || -> Result<Vec<u8>> {
-            let Some((all, lens)) = &gathered else { return Ok(Vec::new()) };
-            let reduced = self.decode_parts::<T>(call, all, lens)?.into_iter().reduce(combine);
-            let reduced = result.insert(reduced.expect("a team has members"));
-            encode(call.doing(), reduced)
-        };
-        // The others wait for what comes of it, also for an error or a panic. No state of this call outlives a panic but its bytes.
-        let (mine, panic) = match catch_unwind(AssertUnwindSafe(reduce)) {
-            Ok(mine) => (mine, None),
-            Err(panic) => (Err(self.wrong(call, "`combine` panicked".into())), Some(panic)),
-        };
-        let shown = self.show::<T>(call, 0, mine);
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-        let (mut bytes, lens) = shown?;
-        bytes.resize(lens[0], 0);
-        self.broadcast(0, &mut bytes)?;
-        match result {
-            Some(result) => Ok(result),
-            None => decode(call.doing(), self.world_rank(0)?, &bytes),
-        }
+        self.named(call, || {
+            let gathered = self.gather_bytes::<T>(call, 0, encode(call.doing(), value))?;
+            let mut result = None;
+            let reduce = || -> Result<Vec<u8>> {
+                let Some((all, lens)) = &gathered else { return Ok(Vec::new()) };
+                let reduced = self.decode_parts::<T>(call, all, lens)?.into_iter().reduce(combine);
+                let reduced = result.insert(reduced.expect("a team has members"));
+                encode(call.doing(), reduced)
+            };
+            // The others wait for what comes of it, also for an error or a panic. No state of this call outlives a panic but its bytes.
+            let (mine, panic) = match catch_unwind(AssertUnwindSafe(reduce)) {
+                Ok(mine) => (mine, None),
+                Err(panic) => (Err(self.wrong(call, "`combine` panicked".into())), Some(panic)),
+            };
+            let shown = self.show::<T>(call, 0, mine);
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
+            let (mut bytes, lens) = shown?;
+            bytes.resize(lens[0], 0);
+            self.broadcast(0, &mut bytes)?;
+            match result {
+                Some(result) => Ok(result),
+                None => decode(call.doing(), self.world_rank(0)?, &bytes),
+            }
+        })
     }
 
+    /// Runs `body` as this call of the program, which its steps are told as parts of.
     #[track_caller]
+    fn named<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.context().hub.engine.within(call.doing(), body)
+    }
+
     fn gather_for<T: Serialize + DeserializeOwned>(
         &self,
         call: Call,
@@ -279,7 +294,6 @@ impl Team {
     }
 
     /// The bytes of all members, and how many each has, at member `root`; `None` elsewhere.
-    #[track_caller]
     fn gather_bytes<T>(&self, call: Call, root: usize, mine: Result<Vec<u8>>) -> Result<Option<(Vec<u8>, Vec<usize>)>> {
         let (bytes, _) = self.show::<T>(call, root, mine)?;
         let mut counts = vec![0; self.size()];
@@ -310,7 +324,6 @@ impl Team {
     }
 
     /// Shows what this member brings, compares it with what the others do, and gives the bytes back, with how many each brings.
-    #[track_caller]
     fn show<T>(&self, call: Call, root: usize, mine: Result<Vec<u8>>) -> Result<(Vec<u8>, Vec<usize>)> {
         let of = hash::of(std::any::type_name::<T>().as_bytes());
         let len = mine.as_ref().map_or(REFUSED, |bytes| bytes.len() as u64);

@@ -108,7 +108,9 @@ impl Error {
     /// The runtime's error for the same thing, with where and what added.
     pub fn at(self, operation: &'static str, rank: usize) -> crate::Error {
         match self {
-            Error::NoResource | Error::Busy => crate::Error::WouldBlock { operation, rank },
+            Error::NoResource | Error::Busy => {
+                crate::Error::WouldBlock { operation, rank, place: crate::CalledAt::default() }
+            }
             Error::ConnectionReset => {
                 crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation.into() }
             }
@@ -118,6 +120,7 @@ impl Error {
                 free,
                 limit,
                 setting: "the limit on locked memory (ulimit -l)",
+                place: crate::CalledAt::default(),
             },
             other => crate::Error::InvalidArgument { operation, why: format!("rank {rank}: {other}") },
         }

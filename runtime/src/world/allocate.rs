@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{OneThread, World, differ};
 use crate::engine::{Engine, Running};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
@@ -200,6 +200,7 @@ impl World {
                 free: free.saturating_sub(LINE),
                 limit: self.allocator.borrow().limit,
                 setting: SETTING,
+                place: CalledAt::default(),
             });
         }
         let start = offset;

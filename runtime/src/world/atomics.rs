@@ -141,6 +141,7 @@ macro_rules! operations {
             }
 
             #[doc = concat!("The future form of [`Symmetric::", stringify!($operation), "`].")]
+            #[track_caller]
             pub fn $future(&self, rank: usize, index: usize, value: T) -> Posted<T> {
                 match self.element(rank, index) {
                     // SAFETY: as above.
@@ -153,6 +154,7 @@ macro_rules! operations {
             })*
 
             /// The future form of [`Symmetric::compare_swap`].
+            #[track_caller]
             pub fn compare_swap_async(&self, rank: usize, index: usize, expected: T, new: T) -> Posted<T> {
                 const DOING: &str = "compare_swap_async";
                 match self.element(rank, index) {

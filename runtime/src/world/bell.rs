@@ -1,6 +1,7 @@
 //! The handle to a bell.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -90,9 +91,11 @@ impl Bell {
     }
 
     /// Ready when the bell has been rung at least `target` times in all, with how often it has: the future form of [`Bell::wait`].
+    /// Its errors name the place where it was made.
     #[inline]
+    #[track_caller]
     pub fn rung(&self, target: u64) -> Rung<'_> {
-        Rung { bell: self, target }
+        Rung { bell: self, target, place: self.engine.place() }
     }
 
     /// As [`Bell::wait`], for at most `limit`.
@@ -117,6 +120,8 @@ impl std::fmt::Debug for Bell {
 pub struct Rung<'a> {
     bell: &'a Bell,
     target: u64,
+    /// Where the program made it.
+    place: &'static Location<'static>,
 }
 
 impl Future for Rung<'_> {
@@ -124,9 +129,10 @@ impl Future for Rung<'_> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
-        self.bell.engine.poll_ready("waiting for a bell", context, || {
+        let polled = self.bell.engine.poll_ready("waiting for a bell", context, || {
             let count = self.bell.words.count();
             Ok((count >= self.target).then_some(count))
-        })
+        });
+        polled.map_err(|error| error.at(self.place))
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::hint::cold_path;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -309,6 +310,7 @@ impl ThreadContext {
 
     /// The future form of [`ThreadContext::put_slice`]: done when the elements are in effect at `rank`. `values` may be changed when
     /// this returns.
+    #[track_caller]
     pub fn put_slice_async<'a, T: PlainData>(
         &self,
         array: &ThreadArray<'a, T>,
@@ -321,6 +323,7 @@ impl ThreadContext {
     }
 
     /// The future form of [`ThreadContext::get_slice`], of `count` elements.
+    #[track_caller]
     pub fn get_slice_async<'a, T: PlainData>(
         &self,
         array: &ThreadArray<'a, T>,
@@ -347,9 +350,16 @@ impl ThreadContext {
         self.posted(DOING, begin())
     }
 
+    #[track_caller]
     fn posted<'a, R>(&self, doing: &'static str, stage: Result<Stage<R>>) -> ThreadPosted<'a, R> {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
-        let mut posted = ThreadPosted { stream: Arc::clone(&self.stream), doing, stage, array: PhantomData };
+        let (stream, place) = (Arc::clone(&self.stream), Location::caller());
+        let stage = match stage {
+            // What it was made of names lines of the library.
+            Stage::Done(outcome) => Stage::Done(outcome.map_err(|error| error.only_at(place))),
+            stage => stage,
+        };
+        let mut posted = ThreadPosted { stream, doing, place, stage, array: PhantomData };
         // On its way now, if there is room.
         posted.try_advance();
         posted
@@ -415,6 +425,7 @@ macro_rules! operations {
             }
 
             #[doc = concat!("The future form of [`ThreadContext::", stringify!($operation), "`].")]
+            #[track_caller]
             pub fn $future<'a, T: AtomicElement>(
                 &self,
                 array: &ThreadArray<'a, T>,
@@ -468,6 +479,7 @@ impl ThreadContext {
     }
 
     /// The future form of [`ThreadContext::compare_swap`].
+    #[track_caller]
     pub fn compare_swap_async<'a, T: AtomicElement>(
         &self,
         array: &ThreadArray<'a, T>,
@@ -509,6 +521,7 @@ impl ThreadContext {
     #[cold]
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "what an atomic takes")]
+    #[track_caller]
     fn post_atomic<'a, T: AtomicElement>(
         &self,
         doing: &'static str,
@@ -541,6 +554,8 @@ impl ThreadContext {
 pub struct ThreadPosted<'a, R> {
     stream: Arc<OpenStream>,
     doing: &'static str,
+    /// Where the program made it.
+    place: &'static Location<'static>,
     stage: Stage<R>,
     array: PhantomData<&'a ()>,
 }
@@ -573,7 +588,7 @@ impl<R> ThreadPosted<'_, R> {
         let outcome = match self.advance() {
             Ok(None) => return false,
             Ok(Some(value)) => Ok(value),
-            Err(error) => Err(error),
+            Err(error) => Err(error.at(self.place)),
         };
         self.stage = Stage::Done(outcome);
         true
@@ -598,10 +613,11 @@ impl<R> ThreadPosted<'_, R> {
     /// # Errors
     /// What was wrong with its arguments; over a network [`Error::PeerLost`](crate::Error::PeerLost),
     /// [`Error::InsideHandler`](crate::Error::InsideHandler).
+    #[track_caller]
     pub fn wait(mut self) -> Result<R> {
         let stream = Arc::clone(&self.stream);
         if !self.try_advance() {
-            stream.wait_for(self.doing, || self.try_advance())?;
+            stream.wait_for(self.doing, || self.try_advance()).map_err(|error| error.at(self.place))?;
         }
         self.take()
     }

@@ -5,7 +5,7 @@ use ::mpi::traits::{AsRaw, Communicator};
 
 use super::{Builder, World};
 use crate::bootstrap::mpi::{self, Session};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::settings::{Settings, ignored_ranks};
 
 impl World {
@@ -36,6 +36,7 @@ impl World {
     /// world.finish()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn from_mpi<C: Communicator + AsRaw<Raw = MPI_Comm>>(communicator: &C) -> Result<World> {
         World::builder().start_on(communicator)
     }
@@ -46,11 +47,12 @@ impl Builder {
     ///
     /// # Errors
     /// As [`World::from_mpi`]; [`Error::RanksDiffer`] if a rank registered other handlers.
+    #[track_caller]
     pub fn start_on<C: Communicator + AsRaw<Raw = MPI_Comm>>(self, communicator: &C) -> Result<World> {
         let settings = self.chosen_settings();
         // SAFETY: rsmpi's communicators are valid while they live, and live only while MPI is initialised.
-        let joined = unsafe { mpi::join(communicator.as_raw(), settings) }?;
-        let world = self.enter_joined(joined)?;
+        let joined = unsafe { mpi::join(communicator.as_raw(), settings) }.placed()?;
+        let world = self.enter_joined(joined).placed()?;
         let asked = std::env::var(crate::bootstrap::RANKS_VARIABLE).ok();
         if world.rank() == 0
             && let Some(warning) = ignored_ranks(asked.as_deref(), world.size())

@@ -153,6 +153,7 @@ impl World {
     /// [`Error::RanksDiffer`] if a rank runs another executable or has other settings; [`Error::StartedApart`] if
     /// the surroundings say that this is one task of several, and it came up alone; [`Error::TimedOut`] if other tasks of
     /// mpirun or srun do not start within `BELLWETHER_JOIN_LIMIT`, without MPI.
+    #[track_caller]
     pub fn start() -> Result<World> {
         Self::builder().start()
     }
@@ -214,8 +215,9 @@ impl World {
     /// What was wrong with a message that came in; [`Error::PeerLost`] if a rank died and nothing came;
     /// [`Error::HandlerPanicked`]; [`Error::Forked`], as of every call that waits or sends.
     #[inline]
+    #[track_caller]
     pub fn poll(&self) -> Result<usize> {
-        self.engine.poll_alive("polling")
+        self.engine.placed(self.engine.poll_alive("polling"))
     }
 
     /// Waits until every rank has called this. Collective. Delivers messages meanwhile.

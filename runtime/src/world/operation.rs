@@ -4,6 +4,7 @@ mod segments;
 
 use std::future::Future;
 use std::ops::Range;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +48,7 @@ impl Event {
     ///
     /// # Panics
     /// If the world has no such rank.
+    #[track_caller]
     pub fn ring(bell: &Bell, rank: usize) -> Event {
         assert!(rank < bell.engine().size, "a bell is rung at rank {rank} of {}", bell.engine().size);
         let ring = Ring { rank, words: bell.words.for_contexts(bell.engine()), claim: bell.claim() };
@@ -128,15 +130,26 @@ impl Counter {
 ///
 /// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
 /// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
-#[derive(Debug, Default)]
+/// Its errors name the place where it was made.
+#[derive(Debug)]
 pub struct Completion {
     group: Arc<Group>,
+    /// Where the program made it.
+    place: &'static Location<'static>,
+}
+
+impl Default for Completion {
+    #[track_caller]
+    fn default() -> Completion {
+        Completion::new()
+    }
 }
 
 impl Completion {
     /// A future that was given to no operation so far.
+    #[track_caller]
     pub fn new() -> Completion {
-        Completion::default()
+        Completion { group: Arc::default(), place: Location::caller() }
     }
 
     /// The engine's form of its event.
@@ -146,7 +159,7 @@ impl Completion {
 
     /// The outcome, if all operations have ended. An error is returned once.
     pub fn outcome(&self) -> Option<Result<()>> {
-        self.group.outcome()
+        Some(self.group.outcome()?.map_err(|error| error.at(self.place)))
     }
 }
 

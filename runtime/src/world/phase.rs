@@ -9,7 +9,7 @@ use bytemuck::Pod;
 
 use super::allocate::Block;
 use super::{Symmetric, World};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::team::exchange::Wanted;
 use crate::team::title::Kind;
 
@@ -139,7 +139,7 @@ impl<T> Symmetric<T> {
 
 #[cold]
 fn stale(operation: &'static str, rank: usize, generation: u64, current: u64) -> Error {
-    Error::Stale { operation, rank, generation, current }
+    Error::Stale { operation, rank, generation, current, place: CalledAt::default() }
 }
 
 /// An allocation that another handle holds.

@@ -56,6 +56,7 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// The future form of [`Symmetric::get_pieces`].
+    #[track_caller]
     pub fn get_pieces_async(&self, pieces: &[Piece]) -> Posted<Vec<T>> {
         const DOING: &str = "get_pieces_async";
         let post = || {
@@ -92,6 +93,7 @@ impl<T: Pod> Symmetric<T> {
 
     /// The future form of [`Symmetric::put_pieces`]: ready when all are visible where they belong. `values` may be changed when
     /// this returns.
+    #[track_caller]
     pub fn put_pieces_async(&self, pieces: &[Piece], values: &[T]) -> Posted<()> {
         let post = || {
             self.put_pieces(pieces, values)?;

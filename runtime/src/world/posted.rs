@@ -1,6 +1,7 @@
 //! Gets, puts and atomics in future form: posted when called, awaited later, many at a time.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -22,7 +23,7 @@ use crate::error::Result;
 /// for there, and it still gives that; but where there was no room for all of a long get or for an atomic, or a further step
 /// of [`Symmetric::fetch_update_async`] to be made, it ends in [`crate::Error::PhaseOver`] and posts nothing more.
 /// It is driven by whoever polls it, on the thread of its world: [`super::World::block_on`], any wait of this rank, or an
-/// executor of one thread.
+/// executor of one thread. Its errors name the place where it was made.
 ///
 /// # Examples
 /// ```
@@ -41,6 +42,8 @@ use crate::error::Result;
 pub struct Posted<R> {
     engine: OneThread<Rc<Engine>, World>,
     doing: &'static str,
+    /// Where the program made it.
+    place: &'static Location<'static>,
     stage: OneThread<Stage<R>, World>,
 }
 
@@ -64,12 +67,24 @@ pub(super) trait Steps<R> {
 }
 
 impl<R> Posted<R> {
+    #[track_caller]
     pub(super) fn new(engine: &Rc<Engine>, doing: &'static str, stage: Result<Stage<R>>) -> Posted<R> {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
-        let mut posted = Posted { engine: OneThread::new(Rc::clone(engine)), doing, stage: OneThread::new(stage) };
+        let mut posted = Posted::of(engine, doing, stage);
         // On its way now, if there is room.
         posted.try_advance();
         posted
+    }
+
+    #[track_caller]
+    fn of(engine: &Rc<Engine>, doing: &'static str, stage: Stage<R>) -> Posted<R> {
+        let place = engine.place();
+        let stage = match stage {
+            // What it was made of names lines of the library.
+            Stage::Done(outcome) => Stage::Done(outcome.map_err(|error| error.only_at(place))),
+            stage => stage,
+        };
+        Posted { engine: OneThread::new(Rc::clone(engine)), doing, place, stage: OneThread::new(stage) }
     }
 
     fn advance(&mut self) -> Result<Option<R>> {
@@ -102,8 +117,8 @@ impl<R> Posted<R> {
     /// [`crate::Error::PhaseOver`].
     #[track_caller]
     pub fn wait(self) -> Result<R> {
-        let engine = Rc::clone(&self.engine);
-        engine.at(|| engine.block_on(self.doing, self))
+        let (engine, place) = (Rc::clone(&self.engine), self.place);
+        engine.at(|| engine.block_on(self.doing, self).map_err(|error| error.at(place)))
     }
 
     /// Whether it is done, so that [`Posted::wait`] does not wait. Polls.
@@ -122,6 +137,7 @@ impl<R> Posted<R> {
     ///
     /// # Errors
     /// The first of theirs, as [`Posted::wait`].
+    #[track_caller]
     pub fn wait_all(all: impl IntoIterator<Item = Posted<R>>) -> Result<Vec<R>> {
         let all: Vec<Posted<R>> = all.into_iter().collect();
         let Some((engine, doing)) = all.first().map(|one| (Rc::clone(&one.engine), one.doing)) else {
@@ -131,7 +147,7 @@ impl<R> Posted<R> {
             // Of several worlds, each of which its own wait drives.
             return all.into_iter().map(Posted::wait).collect();
         }
-        engine.wait_all(doing, all)?.into_iter().collect()
+        engine.at(|| engine.wait_all(doing, all))?.into_iter().collect()
     }
 
     /// Whether it is done.
@@ -139,7 +155,8 @@ impl<R> Posted<R> {
         if !matches!(*self.stage, Stage::Done(_))
             && let Some(outcome) = self.advance().transpose()
         {
-            *self.stage = Stage::Done(outcome);
+            let place = self.place;
+            *self.stage = Stage::Done(outcome.map_err(|error| error.at(place)));
         }
         matches!(*self.stage, Stage::Done(_))
     }
@@ -162,7 +179,8 @@ impl<R> Future for Posted<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
         let engine = Rc::clone(&self.engine);
-        engine.poll_ready(self.doing, context, || self.advance())
+        let place = self.place;
+        engine.poll_ready(self.doing, context, || self.advance()).map_err(|error| error.at(place))
     }
 }
 
@@ -186,6 +204,7 @@ pub(super) fn collect<T: Pod>(bytes: Vec<u8>, count: usize) -> Vec<T> {
 
 impl<T: Pod> Symmetric<T> {
     /// The future form of [`Symmetric::get`].
+    #[track_caller]
     pub fn get_async(&self, rank: usize, index: usize) -> Posted<T> {
         const DOING: &str = "get_async";
         let stage = match self.is_mapped_range(rank, index, 1) {
@@ -196,6 +215,7 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// The future form of [`Symmetric::get_slice`]: reads `count` elements.
+    #[track_caller]
     pub fn get_slice_async(&self, rank: usize, start: usize, count: usize) -> Posted<Vec<T>> {
         const DOING: &str = "get_slice_async";
         let stage = if self.is_mapped_range(rank, start, count) {
@@ -226,12 +246,14 @@ impl<T: Pod> Symmetric<T> {
 
     /// The future form of [`Symmetric::put`]: ready when the element is visible at the target. It is on its way when this
     /// returns.
+    #[track_caller]
     pub fn put_async(&self, rank: usize, index: usize, value: T) -> Posted<()> {
         self.put_slice_async(rank, index, &[value])
     }
 
     /// The future form of [`Symmetric::put_slice`]: ready when the elements are visible at the target. `values` may be
     /// changed when this returns.
+    #[track_caller]
     pub fn put_slice_async(&self, rank: usize, start: usize, values: &[T]) -> Posted<()> {
         let mapped = self.is_mapped_range(rank, start, values.len());
         let stage = self.put_slice(rank, start, values).map(|()| match mapped {
@@ -243,6 +265,7 @@ impl<T: Pod> Symmetric<T> {
 }
 
 impl<T: AtomicElement> Symmetric<T> {
+    #[track_caller]
     pub(super) fn post_atomic(&self, doing: &'static str, rank: usize, index: usize, change: Change) -> Posted<T> {
         let stage = self
             .range(doing, rank, index, 1)
@@ -250,8 +273,8 @@ impl<T: AtomicElement> Symmetric<T> {
         Posted::new(self.engine(), doing, stage)
     }
 
+    #[track_caller]
     pub(super) fn posted_already(&self, doing: &'static str, value: T) -> Posted<T> {
-        let engine = OneThread::new(Rc::clone(self.engine()));
-        Posted { engine, doing, stage: OneThread::new(Stage::Done(Ok(value))) }
+        Posted::of(self.engine(), doing, Stage::Done(Ok(value)))
     }
 }

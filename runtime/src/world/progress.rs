@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use super::{OneThread, World};
 use crate::engine::{Background, Engine};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::settings::Settings;
 
 /// Makes progress for one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
@@ -96,15 +96,17 @@ impl World {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn select<T, F>(&self, futures: &mut Vec<F>) -> Result<(usize, Result<T>)>
     where
         F: Future<Output = Result<T>> + Unpin,
     {
         if futures.is_empty() {
             let why = "the list of futures is empty: there is nothing to wait for".into();
-            return Err(Error::InvalidArgument { operation: "select", why });
+            return Err(Error::InvalidArgument { operation: "select", why }).placed();
         }
-        let first = self.engine().wait_first("waiting for the first of several futures", futures)?;
+        let first =
+            self.engine().at(|| self.engine().wait_first("waiting for the first of several futures", futures))?;
         drop(futures.remove(first.0));
         Ok(first)
     }
@@ -130,8 +132,9 @@ impl Progress {
     /// # Errors
     /// As [`World::block_on`].
     #[inline]
+    #[track_caller]
     pub fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
-        self.engine.block_on(doing, future)
+        self.engine.at(|| self.engine.block_on(doing, future))
     }
 
     /// Whether this process is the rank.
@@ -159,8 +162,9 @@ impl Progress {
     ///
     /// # Errors
     /// As [`World::poll`].
+    #[track_caller]
     pub fn poll(&self) -> Result<usize> {
-        self.engine.poll_alive("polling")
+        self.engine.placed(self.engine.poll_alive("polling"))
     }
 
     /// Until the value is dropped other threads may use contexts in virtual time too. The caller polls meanwhile.

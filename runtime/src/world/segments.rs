@@ -338,6 +338,7 @@ impl World {
             free: crate::memory::limits::available(),
             limit: 0,
             setting: "the memory of this machine",
+            place: CalledAt::default(),
         };
         let layout = Layout::from_size_align(bytes.max(1), PAGE).map_err(|_| full())?;
         // SAFETY: not of size zero.
@@ -513,7 +514,7 @@ impl World {
         let mut sent = send();
         if matches!(sent, Ok(Sent::NoRoom)) {
             if self.engine.interface.delivering() {
-                return Err(Error::WouldBlock { operation, rank });
+                return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
             }
             self.engine.wait_until("waiting for room to send a message", None, || {
                 sent = send();

@@ -1,6 +1,7 @@
 //! Signals: 64-bit counters in symmetric memory that a put adds one to when its data is there.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -84,6 +85,7 @@ impl Symmetric<u64> {
     /// # Panics
     /// If the index is out of bounds.
     #[inline]
+    #[track_caller]
     pub fn signals(&self, index: usize) -> u64 {
         assert!(index < self.len(), "element {index} of {}", self.len());
         // SAFETY: an element of ours. Acquire pairs with the Release in `signal`, here or of the network.
@@ -96,7 +98,7 @@ impl Symmetric<u64> {
     /// [`crate::Error::OutOfBounds`]; as [`super::Bell::wait`].
     #[track_caller]
     pub fn wait_signal(&self, index: usize, at_least: u64) -> Result<u64> {
-        self.range("wait_signal", self.engine().rank, index, 1)?;
+        self.range("wait_signal", self.engine().rank, index, 1).placed()?;
         let mut count = 0;
         let ready = || {
             count = self.signals(index);
@@ -106,13 +108,14 @@ impl Symmetric<u64> {
         Ok(count)
     }
 
-    /// The future form of [`Symmetric::wait_signal`].
+    /// The future form of [`Symmetric::wait_signal`]. Its errors name the place where it was made.
     ///
     /// # Panics
     /// When polled, if the index is out of bounds.
     #[inline]
+    #[track_caller]
     pub fn signalled(&self, index: usize, at_least: u64) -> Signalled<'_> {
-        Signalled { signals: self, index, at_least }
+        Signalled { signals: self, index, at_least, place: self.engine().place() }
     }
 }
 
@@ -123,6 +126,8 @@ pub struct Signalled<'a> {
     signals: &'a Symmetric<u64>,
     index: usize,
     at_least: u64,
+    /// Where the program made it.
+    place: &'static Location<'static>,
 }
 
 impl Future for Signalled<'_> {
@@ -130,9 +135,10 @@ impl Future for Signalled<'_> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<u64>> {
-        self.signals.engine().poll_ready(WAITING, context, || {
+        let polled = self.signals.engine().poll_ready(WAITING, context, || {
             let count = self.signals.signals(self.index);
             Ok((count >= self.at_least).then_some(count))
-        })
+        });
+        polled.map_err(|error| error.at(self.place))
     }
 }

@@ -11,7 +11,7 @@ use super::heaps::Heaps;
 use super::{OneThread, World};
 use crate::bootstrap::{self, Way};
 use crate::engine::{Engine, Mapping, Pace, RemoteAccess, Surroundings, open_networks};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Loss, Placed, Result};
 use crate::hash;
 use crate::membership::nodes::Nodes;
 use crate::membership::{Arrival, JobMemory};
@@ -232,7 +232,16 @@ impl Builder {
     ///
     /// # Errors
     /// As [`World::start`]; [`Error::RanksDiffer`] if a rank registered other handlers.
+    #[track_caller]
     pub fn start(self) -> Result<World> {
+        self.start_unplaced().placed()
+    }
+
+    /// As [`Builder::start`]; errors name no line, as a vocabulary's program did not call this.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    pub(crate) fn start_unplaced(self) -> Result<World> {
         let settings = self.chosen_settings();
         if let Some(place) = &self.place {
             let settings = settings?;

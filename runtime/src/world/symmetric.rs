@@ -310,6 +310,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Panics
     /// If the index is out of bounds.
     #[inline(always)]
+    #[track_caller]
     pub fn load(&self, index: usize) -> T {
         assert!(index < self.len, "element {index} of {}", self.len);
         // SAFETY: in range, as just checked.
@@ -321,6 +322,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Panics
     /// If the index is out of bounds.
     #[inline(always)]
+    #[track_caller]
     pub fn store(&self, index: usize, value: T) {
         assert!(index < self.len, "element {index} of {}", self.len);
         // SAFETY: in range, as just checked.
@@ -331,6 +333,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Panics
     /// If the range is out of bounds.
+    #[track_caller]
     pub fn read(&self, start: usize, values: &mut [T]) {
         self.get_slice(self.engine.rank, start, values).expect("a range inside the array");
     }
@@ -339,6 +342,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Panics
     /// If the range is out of bounds.
+    #[track_caller]
     pub fn write(&self, start: usize, values: &[T]) {
         self.put_slice(self.engine.rank, start, values).expect("a range inside the array");
     }

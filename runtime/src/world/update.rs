@@ -55,6 +55,7 @@ impl<T: Word> Symmetric<T> {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn fetch_update_async(&self, rank: usize, index: usize, change: impl FnMut(T) -> T + 'static) -> Posted<T> {
         const DOING: &str = "fetch_update_async";
         let post = || {

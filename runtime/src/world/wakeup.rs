@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use super::{OneThread, World};
 use crate::engine::{Engine, Pace, Wakeup};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::memory::owner::Owner;
 use crate::transport::lock::Mutex as Lock;
 
@@ -122,8 +122,9 @@ impl World {
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn wake_up(&self) -> Result<WakeUp> {
-        WakeUp::of(self.engine())
+        WakeUp::of(self.engine()).placed()
     }
 }
 
@@ -148,8 +149,9 @@ impl WakeUp {
     /// # Errors
     /// As [`World::poll`].
     #[inline]
+    #[track_caller]
     pub fn progress(&self) -> Result<usize> {
-        self.engine.poll_alive("making progress")
+        self.engine.poll_alive("making progress").placed()
     }
 
     /// Arms the descriptor. Needed before each sleep; it takes back that the descriptor is readable. Makes no progress, other than to send
@@ -157,14 +159,16 @@ impl WakeUp {
     ///
     /// # Errors
     /// [`Error::InsideHandler`], [`Error::Forked`], [`Error::MemoryLost`].
+    #[track_caller]
     pub fn arm(&self) -> Result<Arm> {
-        Ok(if self.engine.arm(&self.wakeup)? { Arm::Armed } else { Arm::Busy })
+        Ok(if self.engine.arm(&self.wakeup).placed()? { Arm::Armed } else { Arm::Busy })
     }
 
     /// As [`WakeUp::arm`], and [`Arm::Busy`] if `ready` holds when it is armed: for what is a store in this rank's memory.
     ///
     /// # Errors
     /// As [`WakeUp::arm`].
+    #[track_caller]
     pub fn arm_unless(&self, ready: impl FnOnce() -> bool) -> Result<Arm> {
         Ok(match self.arm()? {
             Arm::Armed if ready() => Arm::Busy,
@@ -177,24 +181,27 @@ impl WakeUp {
     ///
     /// # Errors
     /// Those of poll(2), as [`Error::Os`]; [`Error::Forked`]; on a simulated network [`Error::Standstill`].
+    #[track_caller]
     pub fn poll(&self, limit: Option<Duration>) -> Result<bool> {
-        self.engine.poll_descriptor(&self.wakeup, limit)
+        self.engine.poll_descriptor(&self.wakeup, limit).placed()
     }
 
     /// Arms and sleeps until something comes. Returns at once if something has come already. Makes no progress: no handler runs in it.
     ///
     /// # Errors
     /// As [`WakeUp::arm`] and [`WakeUp::poll`].
+    #[track_caller]
     pub fn wait(&self) -> Result<()> {
-        self.engine.wait_for_event(&self.wakeup, None).map(drop)
+        self.engine.wait_for_event(&self.wakeup, None).map(drop).placed()
     }
 
     /// As [`WakeUp::wait`], for at most `limit`; whether something came.
     ///
     /// # Errors
     /// As [`WakeUp::wait`].
+    #[track_caller]
     pub fn wait_for(&self, limit: Duration) -> Result<bool> {
-        self.engine.wait_for_event(&self.wakeup, Some(limit))
+        self.engine.wait_for_event(&self.wakeup, Some(limit)).placed()
     }
 
     /// Returns soon after `word` has been changed, by a put of another rank or by any thread, or when something comes. It may return
@@ -202,6 +209,7 @@ impl WakeUp {
     ///
     /// # Errors
     /// As [`WakeUp::arm`] and [`WakeUp::poll`].
+    #[track_caller]
     pub fn wait_mem(&self, word: &AtomicU64) -> Result<()> {
         let before = word.load(Ordering::Acquire);
         // In virtual time nobody runs meanwhile.
@@ -212,7 +220,7 @@ impl WakeUp {
             }
             std::hint::spin_loop();
         }
-        self.engine.nap_until_event(&self.wakeup, STORED)
+        self.engine.nap_until_event(&self.wakeup, STORED).placed()
     }
 
     /// Times that the timer has found a message of which no ring had told, in [`WakeUp::poll`] and [`WakeUp::wait`]: for tests.
@@ -249,8 +257,9 @@ impl WakeUp {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] on a simulated network.
+    #[track_caller]
     pub fn reactor(self) -> Result<Reactor> {
-        self.engine.begin_driver()?;
+        self.engine.begin_driver().placed()?;
         let reactor = Reactor { wake_up: self };
         // Readable: its first turn is due.
         reactor.wake_up.signal()?;
@@ -344,8 +353,9 @@ impl Reactor {
     /// # Errors
     /// As [`World::poll`] and [`WakeUp::arm`]. The tasks are woken, and meet the error themselves. [`Error::PeerLost`] comes from each turn that
     /// finds nothing else; the descriptor is armed all the same, so that a program that goes on sleeps until something comes.
+    #[track_caller]
     pub fn turn(&self) -> Result<()> {
-        self.wake_up.engine.drive_tasks(&self.wake_up.wakeup)
+        self.wake_up.engine.drive_tasks(&self.wake_up.wakeup).placed()
     }
 
     /// Makes the descriptor readable, from any thread.
@@ -357,8 +367,9 @@ impl Reactor {
     ///
     /// # Errors
     /// [`Error::Os`] without a thread or a descriptor to be had.
+    #[track_caller]
     pub fn into_driver(self) -> Result<Driver> {
-        Ok(Driver { watch: Watch::start(self.as_fd(), self.wake_up.wakeup.owner())?, reactor: self })
+        Ok(Driver { watch: Watch::start(self.as_fd(), self.wake_up.wakeup.owner())?, reactor: self }).placed()
     }
 }
 

@@ -1,7 +1,9 @@
 //! The errors of calls that wait for nobody name the line of the call, too.
 
+use std::time::Duration;
+
 use bellwether_runtime::transport::AtomicOp;
-use bellwether_runtime::{RawBells, Result, World};
+use bellwether_runtime::{Completion, Piece, Posted, RawBells, Result, Sum, Team, World};
 
 use super::everywhere;
 
@@ -69,9 +71,62 @@ fn places(world: &World, _: &()) -> Result<()> {
     told(context.operation().put(&at, here, 0, &numbers), line!());
     told(context.operation().fetch(ADD, &at, here, 4, 1), line!());
     told(context.invoke(n, 1u8, |_, _| ()), line!());
+    // Futures, which are made at one line and awaited at another.
+    let mut made: Vec<(Result<u64>, u32)> = Vec::new();
+    let future = (array.get_async(n, 0), line!());
+    made.push((future.0.wait(), future.1));
+    let future = (array.fetch_add_async(here, 4, 1), line!());
+    made.push((world.block_on(future.0), future.1));
+    let future = (array.compare_swap_async(here, 4, 1, 2), line!());
+    made.push((Posted::wait_all([future.0]).map(|all| all[0]), future.1));
+    let future = (array.fetch_update_async(here, 4, |x| x), line!());
+    made.push((world.wait_all([future.0]).map(|all| all[0]), future.1));
+    let future = (array.put_async(here, 4, 1), line!());
+    made.push((world.select(&mut vec![future.0])?.1.map(|()| 0), future.1));
+    let future = (array.get_slice_async(here, 1, 4), line!());
+    made.push((future.0.wait().map(|all| all[0]), future.1));
+    let future = (array.put_slice_async(here, 1, &[0; 4]), line!());
+    made.push((future.0.wait().map(|()| 0), future.1));
+    let piece = [Piece { rank: here, start: 3, count: 2 }];
+    let future = (array.get_pieces_async(&piece), line!());
+    made.push((future.0.wait().map(|all| all[0]), future.1));
+    let future = (array.put_pieces_async(&piece, &[0; 2]), line!());
+    made.push((future.0.wait().map(|()| 0), future.1));
+    let future = (context.get_slice_async(&at, n, 0, 1), line!());
+    made.push((future.0.wait().map(|all| all[0]), future.1));
+    let future = (context.put_slice_async(&at, here, 4, &[0]), line!());
+    made.push((future.0.wait().map(|()| 0), future.1));
+    let future = (context.fetch_add_async(&at, here, 4, 1), line!());
+    made.push((future.0.wait(), future.1));
+    let future = (context.compare_swap_async(&at, here, 4, 1, 2), line!());
+    made.push((world.block_on(future.0), future.1));
+    let completion = (Completion::new(), line!());
+    told(world.operation().effect(&completion.0).put(&array, n, 0, &numbers), line!());
+    made.push((world.wait_completion(&completion.0).map(|()| 0), completion.1));
+    made.into_iter().for_each(|(outcome, line)| told(outcome, line));
+    told(world.select(&mut Vec::<Posted<u64>>::new()), line!());
+    // Teams. A root or a length that never fits fails at all members alike.
+    let team = Team::world(world)?;
+    told(team.world_rank(n), line!());
+    told(team_of(world)?.subset(&[]), line!());
+    told(team_of(world)?.broadcast(n, &mut [0u64]), line!());
+    let team = team_of(world)?;
+    let pending = (team.reduce_async(n, vec![0u64], Sum), line!());
+    told(pending.0.wait(), pending.1);
+    let team = team_of(world)?;
+    let mut pending = (team.gather_async(n, vec![0u64]), line!());
+    told(pending.0.wait_for(Duration::from_secs(60)), pending.1);
+    told(team_of(world)?.scatter(n, &[0u64], &mut [0u64]), line!());
+    told(team_of(world)?.gather_values(n, &0u64), line!());
+    told(team_of(world)?.broadcast_value(n, Some(0u64)), line!());
     assert!(me < n);
     world.barrier()?;
     segment.close()
+}
+
+/// A further team of all ranks: one whose collective failed is not used again.
+fn team_of(world: &World) -> Result<Team> {
+    Ok(Team::world(world)?.split(Some(0), 0)?.expect("a colour"))
 }
 
 #[test]

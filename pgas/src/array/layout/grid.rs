@@ -1,6 +1,6 @@
 //! Grids of ranks.
 
-use bellwether_runtime::{Error, Result};
+use bellwether_runtime::{Error, Placed, Result};
 
 const OPERATION: &str = "a grid of ranks";
 
@@ -18,10 +18,11 @@ const OPERATION: &str = "a grid of ranks";
 /// assert!(near_square(12, [5, 0]).is_err());
 /// # Ok::<(), bellwether::Error>(())
 /// ```
+#[track_caller]
 pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[usize; D]> {
     if u32::try_from(ranks).is_err() {
         let why = format!("{ranks} ranks: there can be {}", u32::MAX);
-        return Err(Error::InvalidArgument { operation: OPERATION, why });
+        return Err(Error::InvalidArgument { operation: OPERATION, why }).placed();
     }
     let taken = fixed.iter().filter(|side| **side > 0).try_fold(1usize, |all, side| all.checked_mul(*side));
     let free = fixed.iter().filter(|side| **side == 0).count();
@@ -29,7 +30,7 @@ pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[u
         Some(taken) if ranks > 0 && ranks.is_multiple_of(taken) && (free > 0 || taken == ranks) => ranks / taken,
         _ => {
             let why = format!("sides {fixed:?} (0: free) do not make a grid of {ranks} ranks");
-            return Err(Error::InvalidArgument { operation: OPERATION, why });
+            return Err(Error::InvalidArgument { operation: OPERATION, why }).placed();
         }
     };
     let mut sides = Vec::with_capacity(free);

@@ -217,6 +217,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Panics
     /// If there is no such rank.
+    #[track_caller]
     pub fn place_of(&self, rank: usize) -> [usize; D] {
         assert!(rank < self.ranks(), "rank {rank} of {}", self.ranks());
         let mut rest = rank;
@@ -275,6 +276,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Panics
     /// If there is no such rank.
+    #[track_caller]
     pub fn extents_at(&self, rank: usize) -> [usize; D] {
         let place = self.place_of(rank);
         std::array::from_fn(|d| self.axes[d].len(place[d]))
@@ -293,6 +295,7 @@ impl<const D: usize> Layout<D> {
     /// assert_eq!([0, 1, 2].map(|rank| layout.box_at(rank).unwrap().range(0)), [0..4, 4..7, 7..10]);
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn box_at(&self, rank: usize) -> Option<Region<D>> {
         let (place, extents) = (self.place_of(rank), self.extents_at(rank));
         let start = std::array::from_fn(|d| self.axes[d].start(place[d]));
@@ -303,6 +306,7 @@ impl<const D: usize> Layout<D> {
     ///
     /// # Panics
     /// If there is no such rank.
+    #[track_caller]
     pub fn global(&self, rank: usize, local: impl Position<D>) -> Option<[usize; D]> {
         let (place, local) = (self.place_of(rank), local.position());
         let inside = (0..D).all(|d| local[d] < self.axes[d].len(place[d]));

@@ -14,7 +14,7 @@ use super::operations::Driving;
 use super::wait::Ends;
 use super::window::Windows;
 use super::{Driven, Stream};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::sleep;
 use crate::transport::Sent;
 use crate::transport::lock::Mutex;
@@ -176,7 +176,14 @@ impl Stream {
         let (asked, limit) = (payload.len() + 8, driven.networks.largest_message());
         if asked > limit {
             let setting = "the network's largest message, or send less at a time";
-            return Err(Error::OutOfMemory { what: "message memory", asked, free: limit, limit, setting });
+            return Err(Error::OutOfMemory {
+                what: "message memory",
+                asked,
+                free: limit,
+                limit,
+                setting,
+                place: CalledAt::default(),
+            });
         }
         let windows = &self.home.shared.sendings.windows;
         let mut outlet = outlet.borrow_mut();

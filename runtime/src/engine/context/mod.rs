@@ -41,7 +41,7 @@ use super::routes::Routes;
 use super::segments::Answering;
 use super::track::Tracking;
 use super::wait::Patience;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::{Cuts, Losses};
 use crate::memory::blocks::Changes;
@@ -274,6 +274,7 @@ impl Engine {
             free: 0,
             limit: 0,
             setting: "how many there can be by dropping contexts that are not in use",
+            place: CalledAt::default(),
         };
         let open = |networks: &Networks| {
             let apart = networks.apart().map_err(|error| match error {

@@ -473,7 +473,7 @@ fn ended(outcome: Result<bool>) -> Option<Result<()>> {
 pub(crate) fn again(error: &Error) -> Error {
     match error {
         Error::PeerLost { rank, cause, doing } => Error::PeerLost { rank: *rank, cause: *cause, doing: *doing },
-        Error::PhaseOver { operation, rank } => Error::PhaseOver { operation, rank: *rank },
+        Error::PhaseOver { operation, rank, place } => Error::PhaseOver { operation, rank: *rank, place: *place },
         Error::BadMessage { from, why } => Error::BadMessage { from: *from, why: why.clone() },
         Error::HandlerPanicked { rank, handler, why, place } => {
             Error::HandlerPanicked { rank: *rank, handler: handler.clone(), why: why.clone(), place: place.clone() }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::heap::Heap;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::{HUGE_PAGE, NodeMemory};
@@ -110,6 +110,7 @@ impl Arena {
             free: self.heap.limit() - LINE,
             limit: self.heap.limit(),
             setting: SETTING,
+            place: CalledAt::default(),
         };
         let Some(bytes) = len.checked_add(LINE).filter(|bytes| *bytes <= self.heap.limit()) else {
             return Err(too_large);

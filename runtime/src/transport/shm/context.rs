@@ -18,7 +18,7 @@ use super::claim::Claim;
 use super::doorbell::Doorbell;
 use super::line::{Kind, SENDERS_MAX, Writer};
 use super::{Place, SHORT_MAX};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::{CONTEXT_LANES, SlotLayout, Status};
 use crate::memory::node::NodeMemory;
@@ -283,6 +283,7 @@ impl ContextLanes {
             free: 0,
             limit: self.layout.arena_len,
             setting: "BELLWETHER_MESSAGE_MEMORY (lower), which leaves more of a slot to contexts",
+            place: CalledAt::default(),
         })?;
         Ok(arena.take(len)?.map(|block| (block.offset, arena.payload(block))))
     }

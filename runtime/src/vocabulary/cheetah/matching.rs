@@ -169,7 +169,7 @@ impl MatchingHandler {
     #[inline]
     fn after_send(world: &World, inner: &Inner) -> Result<()> {
         let _held = inner.matching.hold();
-        world.poll().map(drop)
+        world.engine().poll_alive("polling").map(drop)
     }
 
     /// Runs `handler` with the next value that `from` sends under `tag`: now if it is here and no function runs, else later. What
@@ -216,7 +216,7 @@ impl MatchingHandler {
     #[inline]
     fn ask(&self, from: usize, tag: i32, request: Request) -> Result<()> {
         let (world, inner) = self.checked(from, "request")?;
-        world.poll()?;
+        world.engine().poll_alive("polling")?;
         inner.request(Key::new(self.object, from, tag), request)
     }
 

@@ -174,7 +174,7 @@ impl Controller {
     /// # Errors
     /// As [`World::start`].
     pub fn setup_with(builder: Builder) -> Result<Controller> {
-        let world = Rc::new(builder.open_table().start()?);
+        let world = Rc::new(builder.open_table().start_unplaced()?);
         let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: Matching::default() });
         matching::install(&world, &inner);
         SET_UP.set(Rc::downgrade(&inner));
@@ -370,7 +370,7 @@ impl Controller {
         if let Some(bell) = local_bell {
             bell.ring();
         }
-        world.poll().map(drop)
+        world.engine().poll_alive("polling").map(drop)
     }
 
     /// As [`Controller::ainvoke`], but never blocks and keeps nothing: returns whether there was room on the way to that context.
@@ -404,7 +404,7 @@ impl Controller {
         if let Some(bell) = local_bell.filter(|_| sent) {
             bell.ring();
         }
-        world.poll().map(|_| sent)
+        world.engine().poll_alive("polling").map(|_| sent)
     }
 
     /// Waits until every context has called this. Collective. Checks that all have registered the same functions, as far as
@@ -426,7 +426,7 @@ impl Controller {
     /// As [`World::poll`].
     #[inline]
     pub fn poll(&self) -> Result<usize> {
-        self.world("poll")?.poll()
+        self.world("poll")?.engine().poll_alive("polling")
     }
 
     /// Polls, at least once, until `bell` has rung at least `count` times. Does not change the bell.

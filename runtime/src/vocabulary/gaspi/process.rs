@@ -85,7 +85,7 @@ impl Process {
             let why = "the builder has handlers; GASPI has none".into();
             return Err(Error::InvalidArgument { operation: NAME, why });
         }
-        let world = builder.start()?;
+        let world = builder.start_unplaced()?;
         let (rank, size) = (world.rank(), world.size());
         if size > usize::from(Rank::MAX) {
             let why = format!("the job has {size} ranks, and GASPI numbers 65,535 at most");

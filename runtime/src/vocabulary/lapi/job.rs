@@ -90,7 +90,7 @@ impl Job {
         }
         let shared = Shared { world: Mutex::new(None), handle: AtomicU32::new(0), calls };
         let home = Home(Arc::new(shared));
-        home.put(builder.start()?);
+        home.put(builder.start_unplaced()?);
         Ok(Job { home, thread: PhantomData })
     }
 

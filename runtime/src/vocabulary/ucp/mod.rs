@@ -166,6 +166,7 @@ impl Worker {
     ///
     /// # Errors
     /// As [`World::poll`].
+    #[track_caller]
     pub fn progress(&self) -> Result<usize> {
         self.progress.poll()
     }

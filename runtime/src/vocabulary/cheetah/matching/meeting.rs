@@ -15,7 +15,7 @@ use super::large::Large;
 use super::request::{Outcome, Request};
 use super::value::Value;
 use crate::Background;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::hash::Mixer;
 use crate::message::id;
 use crate::world::World;
@@ -291,7 +291,11 @@ impl Inner {
     /// # Errors
     /// [`Error::InsideHandler`] if a function is running.
     pub(in super::super) fn check_may_wait(&self, operation: &'static str) -> Result<()> {
-        if self.matching.running.get() { Err(Error::InsideHandler { operation }) } else { Ok(()) }
+        if self.matching.running.get() {
+            Err(Error::InsideHandler { operation, place: CalledAt::default() })
+        } else {
+            Ok(())
+        }
     }
 
     /// A value meets its request, or waits for it. Called by the handler of its message.

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 
 /// Values of up to this many bytes need no allocation.
 pub(super) const INLINE: usize = 64;
@@ -45,6 +45,7 @@ impl Value {
             free: 0,
             limit: isize::MAX as usize,
             setting: "the memory limit of the process",
+            place: CalledAt::default(),
         })?;
         Ok(Value { room: Room::Heap(units), len })
     }
