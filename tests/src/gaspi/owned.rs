@@ -448,10 +448,12 @@ pub(super) fn g61_drop(task: &Task) {
         if gaspi.rank() != 0 {
             // Until it is told that the drop has ended.
             watchdog::at("notifying beside a drop");
-            for round in 0u32.. {
-                for index in [round % 65_535, round * 64 % 65_535, 65_534 - round % 8] {
+            let mut round = 0;
+            loop {
+                for index in [round, round * 64 % 65_535, 65_534 - round % 8] {
                     ok("notify", queue.notify(0, all.signal(index).expect("there are so many"), 1));
                 }
+                round = (round + 1) % 65_535;
                 if round.is_multiple_of(64) {
                     ok("wait", queue.wait(Block));
                     match stop.wait(Test) {
