@@ -2,7 +2,7 @@
  * GASPI: segments, one-sided writes and reads on queues, notifications, groups, and a time limit on everything that can wait.
  *
  * A rank is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with `BELLWETHER_RANKS=4
- * ./program`, or with mpirun or srun. The first gaspi_proc_init joins it.
+ * ./program`, or with mpirun or srun, which need no MPI in the library. The first gaspi_proc_init joins it.
  *
  * Source of the names: the GASPI specification 17.1 and the interface of GPI-2 1.5, whose types, numbers and fields these are. Layouts
  * are this library's, so programs are compiled anew.

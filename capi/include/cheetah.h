@@ -1,8 +1,8 @@
 /*
  * Cheetah's C calls: one-sided put, get and remote call between contexts, with bells that count completions.
  *
- * A context is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with mpirun or srun
- * (if the library was built with MPI), or with `./program -np 4`.
+ * A context is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with mpirun or srun,
+ * which need no MPI in the library, or with `./program -np 4`.
  *
  * Source of each name:
  *   Cheetah's documentation          cheetah_core_setup, _finalize, _ncontexts, _mycontext, _put

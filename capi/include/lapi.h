@@ -2,7 +2,7 @@
  * LAPI: active messages with counters, one-sided put, get and atomic operations between the tasks of a job.
  *
  * A task is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with `BELLWETHER_RANKS=4
- * ./program`, or with mpirun or srun (if the library was built with MPI). LAPI_Init joins it.
+ * ./program`, or with mpirun or srun, which need no MPI in the library. LAPI_Init joins it.
  *
  * Source of each name: the LAPI programming guide, except LAPI_ERR_IN_HANDLER and what follows it, which are of this library. Numbers
  * are those of the guide's header. Structures have its fields; layouts are this library's, so programs are compiled anew.

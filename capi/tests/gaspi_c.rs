@@ -27,6 +27,18 @@ program_tests! { SUITE on [1, 2, 4];
     g17_threads_with_a_queue_each, g17_threads_with_a_queue_each_under_mpirun: "threads";
 }
 
+/// With a library that was built with MPI, and with one that was not.
+#[test]
+fn g22_mpi_is_initialised_first_under_mpirun() {
+    let is_here = |name: &str| command(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !(is_here("mpicc") && is_here("mpirun")) {
+        eprintln!("skipped: there is no mpicc or no mpirun");
+        return;
+    }
+    let program = compile("mpicc", &["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"], "gaspi_mpi.c", Link::Shared);
+    program.on_each(Program::mpirun, &[1, 2, 4], &[], |ranks| format!("mpi: {ranks} ranks"));
+}
+
 #[test]
 fn the_guides_program_runs() {
     let program = compile("cc", C99, "../../../docs/programs/gaspi.c", Link::Shared);

@@ -275,6 +275,10 @@ fn numbers_of_ranks_that_make_no_sense() {
     for (arguments, told) in [
         (&["run", "-m", &here, "-n", "4"][..], "has lines for 3 ranks, and -n asks for 4"),
         (&["run", "-m", &other], "it names node8"),
+        (
+            &["run", "-m", &other, "-n", "1"],
+            "starts ranks on one host; on several hosts use `srun --mpi=pmix`, or `mpirun --hostfile",
+        ),
         (&["run", "-m", "no/such/file"], "cannot read no/such/file"),
     ] {
         let done = started(arguments);

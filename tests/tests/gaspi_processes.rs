@@ -35,6 +35,11 @@ fn g16_ten_thousand_queues_leave_nothing_behind() {
     run(command(PROGRAM).env("BELLWETHER_RANKS", "2").arg("queues"), LIMIT).expect_success();
 }
 
+#[test]
+fn g68_a_receiver_sleeps_until_a_message_comes() {
+    run(command(PROGRAM).env("BELLWETHER_RANKS", "2").arg("receiver"), LIMIT).expect_success();
+}
+
 /// The others are given the time to go on.
 #[test]
 fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {

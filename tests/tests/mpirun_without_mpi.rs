@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bellwether_tests::process::{Outcome, command, end, run, wait};
+use bellwether_tests::{gaspi, lapi};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 /// Another program that only starts and ends.
@@ -250,6 +251,30 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
         assert!(outcome.stdout.contains("2 ranks, 5 rounds, sum 1\n"), "{outcome:#?}");
         assert!(outcome.stderr.contains("another program of this task"), "{outcome:#?}");
     }
+}
+
+/// The rows of LAPI and GASPI, between the ranks of a launcher.
+fn rows(program: &str, names: &[&str], ranks: &str) {
+    if MPIRUN.is_here() {
+        let mut mpirun = MPIRUN.command();
+        let outcome = run(mpirun.args(["-n", "2", program, "all"]), 5 * LIMIT).expect_success();
+        let expected: String = names.iter().map(|name| format!("{name}: 2 {ranks}\n")).collect();
+        assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    }
+}
+
+fn names<R>(rows: &[(&'static str, R)]) -> Vec<&'static str> {
+    rows.iter().map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn l01_to_l65_rows_between_ranks_of_mpirun() {
+    rows(env!("CARGO_BIN_EXE_lapi_rows"), &names(lapi::ROWS), "tasks");
+}
+
+#[test]
+fn g01_to_g71_rows_between_ranks_of_mpirun() {
+    rows(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
 }
 
 #[test]

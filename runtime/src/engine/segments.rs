@@ -381,6 +381,11 @@ impl Engine {
         Ok(self.mapped_segments.find(rank, number).map(|found| Found { start: found.start, len: found.len }))
     }
 
+    /// Whether some rank is reached over a network, or could be.
+    pub(crate) fn has_network(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
     /// Whether atomics on segments of `rank` are the network's; else they are its processor's.
     pub(crate) fn network_changes_segments(&self, rank: usize) -> bool {
         !self.networks.is_empty() && self.network(rank).changes_segments()

@@ -14,10 +14,11 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let killed = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
-    // `idle` and `queues`: two processes that measure themselves.
+    // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
+        Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),
         _ => None,
     };
     let asked = match arguments.get(1) {
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
     // Where the tests have RDMA, that is emulated.
     let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|set| set == "verbs");
-    let task = Task { process, virtual_time: false, emulated };
+    let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();
+    let task = Task { process, virtual_time: false, maps, emulated };
     let (me, n) = task.process.place();
     if let Some(folder) = killed {
         bellwether_tests::gaspi::killed::one_of_four(&task);

@@ -1,4 +1,4 @@
-//! What is measured of a whole process: how often its thread for progress wakes, and what queues leave behind.
+//! What is measured of a whole process: how often its thread for progress wakes, what queues leave behind, and what a receiver takes.
 
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,33 @@ pub fn queues_come_and_go(task: &Task) {
     assert!(after.1 <= before.1 + 256, "{} KiB before, {} KiB after", before.1, after.1);
     here.barrier();
     ok("proc_term", p.proc_term(Block));
+}
+
+/// The program of one of two processes: a receiver of passive messages waits for a late sender.
+///
+/// # Panics
+/// If the receiver takes the processor for a good part of the time.
+pub fn a_receiver_sleeps(task: &Task) {
+    const LATE: Duration = Duration::from_secs(2);
+    task.works(|here| {
+        if here.me == 0 {
+            std::thread::sleep(LATE);
+            here.fill(0, &[7; 8]);
+            ok("passive_send", here.p.passive_send(S, 0, 1, 8, Block));
+        } else {
+            let before = processor_time();
+            assert_eq!(here.p.passive_receive(S, 0, 8, Block), Ok((0, 8)));
+            let taken = processor_time() - before;
+            assert_eq!(here.bytes(0, 8), [7; 8]);
+            assert!(taken < LATE / 2, "the receiver was busy for {taken:?}");
+        }
+    });
+}
+
+/// The time for which this thread has had a processor.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Open files, and resident KiB.

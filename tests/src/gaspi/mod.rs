@@ -27,6 +27,8 @@ pub struct Task {
     pub process: Process,
     /// Time passes only while all processes wait, and calls are for one thread.
     pub virtual_time: bool,
+    /// Processes reach each other by mapped memory, and no network is there.
+    pub maps: bool,
     /// The machine is emulated, or a sanitizer watches, and all takes twenty times as long.
     pub emulated: bool,
 }
@@ -111,6 +113,7 @@ rows! { $
     g58_read_notify_sets_one_here: one_sided::g58;
     g59_atomic_operations_lose_nothing: one_sided::g59;
     g59_a_thread_that_spins_for_a_lock_lets_messages_in: one_sided::g59_lock;
+    g59_an_atomic_operation_waits_for_no_other_thread: one_sided::g59_threads;
     g60_values_and_numbers_have_a_range: notifications::g60;
     g61_waitsome_leaves_the_notification: notifications::g61;
     g62_one_thread_gets_the_value: notifications::g62;
@@ -133,6 +136,8 @@ rows! { $
     owned_g42_segments_are_made_together_and_given_back: owned::g42;
     owned_g57_lists_and_reads_notify: owned::g57;
     owned_g61_notifications_have_one_owner: owned::g61;
+    owned_g61_a_wide_range_is_tested_until_all_have_come: owned::g61_wide;
+    owned_g61_a_drop_ends_beside_others_that_notify: owned::g61_drop;
 }
 
 /// The row whose name begins with `name`.

@@ -1,25 +1,40 @@
 //! Rows about writes, reads and atomic operations.
 
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Note, Part, codes};
 
 use super::{S, Task, fails, note, ok, part, pattern, test_loop};
+use crate::watchdog;
 
 pub(super) fn g45(task: &Task) {
+    // The first byte of a write that follows the others.
+    const LAST: u64 = (1 << 20) + 8000;
     task.works(|here| {
         here.fill(0, &pattern(here.me, 5000));
+        here.fill(6000, &[99; 8]);
         here.barrier();
         if here.me == 0 {
             ok("write", here.p.write(part(0, 1 << 20, 5000), here.next(), 0, Block));
             ok("read", here.p.read(part(2 << 20, 0, 5000), here.next(), 0, Block));
             ok("wait", here.p.wait(0, Block));
             assert_eq!(here.bytes(2 << 20, 5000), pattern(here.next().into(), 5000));
+            ok("write", here.p.write(part(6000, LAST, 8), here.next(), 0, Block));
             here.tell(here.next(), 1, 1, 0);
         }
         if here.before() == 0 {
-            // It waits for nothing but the notification.
+            if !task.virtual_time {
+                // It makes no call until all of this is done.
+                let start = ok("ptr", here.p.segment_ptr(S)).wrapping_add(LAST as usize);
+                // SAFETY: a byte of the segment, which a write stores.
+                let last = unsafe { AtomicU8::from_ptr(start) };
+                watchdog::at("writes and reads without a call of the target");
+                while last.load(Ordering::Acquire) != 99 {
+                    std::thread::yield_now();
+                }
+            }
             here.take(1);
             assert_eq!(here.bytes(1 << 20, 5000), pattern(0, 5000));
         }
@@ -306,6 +321,44 @@ pub(super) fn g59(task: &Task) {
             fails(codes::UNALIGN_OFF, p.atomic_compare_swap(S, offset, here.next(), 0, 1, Block));
         }
         fails(codes::INV_REM_OFF, p.atomic_fetch_add(S, 4 << 20, here.next(), 1, Block));
+    });
+}
+
+pub(super) fn g59_threads(task: &Task) {
+    task.works(|here| {
+        if here.n == 1 || !task.maps {
+            return;
+        }
+        let p = here.p;
+        // The function of a reduction runs while its thread has the world, and returns when another thread has changed words.
+        let (inside, changed, over) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let combine = |_: &mut [u8], _: &[u8]| {
+            inside.store(true, Ordering::Release);
+            watchdog::at("atomic operations of another thread");
+            while !changed.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !inside.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                for rank in [here.me as u16, here.next()] {
+                    for _ in 0..100 {
+                        ok("add", p.atomic_fetch_add(S, 512, rank, 1, Block));
+                    }
+                    assert_ne!(ok("swap", p.atomic_compare_swap(S, 512, rank, 0, 7, Block)), 0);
+                }
+                changed.store(true, Ordering::Release);
+            });
+            let mut result = [0; 4];
+            ok("allreduce_user", p.allreduce_user(&[1; 4], &mut result, 4, GROUP_ALL, Block, combine));
+            over.store(true, Ordering::Release);
+        });
+        here.barrier();
+        assert_eq!(ok("add", p.atomic_fetch_add(S, 512, here.me as u16, 0, Block)), 200, "each added once");
     });
 }
 

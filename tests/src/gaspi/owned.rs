@@ -407,3 +407,83 @@ pub(super) fn g61(task: &Task) {
         fails(codes::TIMEOUT, again.wait_some(Timeout::Test));
     });
 }
+
+pub(super) fn g61_wide(task: &Task) {
+    const FROM_EACH: u32 = 40;
+    works(task, |gaspi, _, segment| {
+        let queue = ok("queue", gaspi.queue(Block));
+        let mut all = ok("notifications", segment.notifications(0..65_536));
+        fails(codes::TIMEOUT, all.wait_some(Test));
+        ok("barrier", gaspi.all().barrier(Block));
+        // Far apart, and side by side.
+        let index = |i: u32| if i.is_multiple_of(2) { i * 1_600 } else { 65_535 - i };
+        for i in 0..FROM_EACH {
+            ok("notify", queue.notify(next(gaspi), all.signal(index(i)).expect("there are so many"), i + 1));
+        }
+        watchdog::at("a wide range in a loop");
+        let mut came = Vec::new();
+        while came.len() < FROM_EACH as usize {
+            match all.wait_some(Test) {
+                Err(code) if code.is_timeout() => {}
+                outcome => came.push(ok("wait_some", outcome)),
+            }
+        }
+        came.sort_unstable();
+        let mut sent: Vec<_> = (0..FROM_EACH).map(|i| (index(i), i + 1)).collect();
+        sent.sort_unstable();
+        assert_eq!(came, sent, "each once, with its own value");
+        fails(codes::TIMEOUT, all.wait_some(Test));
+        ok("wait", queue.wait(Block));
+        ok("barrier", gaspi.all().barrier(Block));
+        fails(codes::TIMEOUT, all.wait_some(Test));
+    });
+}
+
+pub(super) fn g61_drop(task: &Task) {
+    works(task, |gaspi, _, segment| {
+        let queue = ok("queue", gaspi.queue(Block));
+        let mut stop = ok("notification", segment.notification(65_535));
+        let mut all = ok("notifications", segment.notifications(0..65_535));
+        ok("barrier", gaspi.all().barrier(Block));
+        if gaspi.rank() != 0 {
+            // Until it is told that the drop has ended.
+            watchdog::at("notifying beside a drop");
+            let mut round = 0;
+            loop {
+                for index in [round, round * 64 % 65_535, 65_534 - round % 8] {
+                    ok("notify", queue.notify(0, all.signal(index).expect("there are so many"), 1));
+                }
+                round = (round + 1) % 65_535;
+                if round.is_multiple_of(64) {
+                    ok("wait", queue.wait(Block));
+                    match stop.wait(Test) {
+                        Err(code) if code.is_timeout() => {}
+                        outcome => {
+                            assert_eq!(outcome, Ok(1));
+                            break;
+                        }
+                    }
+                }
+            }
+        } else if gaspi.size() > 1 {
+            for _ in 0..10 {
+                ok("wait_some", all.wait_some(Block));
+            }
+            watchdog::at("a drop beside others that notify");
+            drop(all);
+            // The range is free, and what comes is the next owner's.
+            let mut again = ok("notifications", segment.notifications(0..65_535));
+            ok("wait_some", again.wait_some(Block));
+            for rank in 1..gaspi.size() {
+                ok("notify", queue.notify(rank, stop.signal(), 1));
+            }
+            ok("wait", queue.wait(Block));
+            // Nobody notifies any more.
+            ok("barrier", gaspi.all().barrier(Block));
+            drop(again);
+            return;
+        }
+        ok("wait", queue.wait(Block));
+        ok("barrier", gaspi.all().barrier(Block));
+    });
+}

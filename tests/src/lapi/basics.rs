@@ -2,10 +2,11 @@
 
 use std::ptr::{null, null_mut};
 
-use bellwether_runtime::vocabulary::lapi::raw::{self, Info, query};
+use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, Info, query};
 use bellwether_runtime::vocabulary::lapi::{Counter, LOC_ADDRTBL_SZ, codes};
 
-use super::{Task, all, get, ok, place, query as ask, wait};
+use super::handlers::{Header, INLINE, TAKE, THEN, lock, seen, send};
+use super::{Task, all, get, gfence, ok, place, query as ask, wait, watchdog};
 
 pub(super) fn l31(task: &Task) {
     let handle = task.init();
@@ -26,6 +27,16 @@ pub(super) fn l33(task: &Task) {
     assert_eq!(get(handle, &counter), 0);
     counter.set(3);
     assert_eq!((get(handle, &counter), get(handle, &counter)), (3, 3));
+    // In polling mode each call polls: nothing else lets the message of the task before in.
+    ok(raw::senv(handle, query::INTERRUPT_SET, 0), "polling mode");
+    let (me, n) = place(handle);
+    let (next, target) = ((me + 1) % n, Counter::new());
+    let at_next = all(handle, target.address() as u64)[next] as *const Counter;
+    ok(send(handle, next, TAKE, &Header::default(), &[1; 8], [at_next, null(), null()]), "send");
+    watchdog::at("getcntr in a loop");
+    while get(handle, &target) == 0 {}
+    assert_eq!(get(handle, &target), 1, "still");
+    gfence(handle);
     task.term(handle);
 }
 
@@ -184,8 +195,23 @@ pub(super) fn l58(task: &Task) {
 pub(super) fn l60(task: &Task) {
     let handle = task.init();
     for _ in 0..10 {
-        ok(raw::probe(handle), "probe");
+        ok(raw::probe(handle), "nothing to do");
     }
+    ok(raw::senv(handle, query::INTERRUPT_SET, 0), "polling mode");
+    // Every task has its handler, and makes no progress but by probes.
+    gfence(handle);
+    let (me, n) = place(handle);
+    let data = vec![me as u8; 20_000];
+    for (tag, len) in [(1, 8), (2, 20_000)] {
+        let header = Header { tag, ..Header::default() };
+        ok(send(handle, (me + 1) % n, TAKE, &header, &data[..len], [null(); 3]), "send");
+        watchdog::at("probes in a loop");
+        let seen = seen(handle);
+        while !lock(&seen).calls.iter().any(|call| call.header.tag == tag) {
+            ok(raw::probe(handle), "probe");
+        }
+    }
+    gfence(handle);
     task.term(handle);
     assert_eq!(raw::probe(handle), codes::HNDL_INVALID);
 }
@@ -246,5 +272,37 @@ pub(super) fn l65(task: &Task) {
         }
     });
     assert_eq!(counters.each_ref().map(Counter::value), [1, 0, 0, 0]);
+    messages_of_threads(handle);
     task.term(handle);
+}
+
+/// Four threads of each task send to all tasks: every message is handled once, with its own data.
+fn messages_of_threads(handle: Handle) {
+    const EACH: usize = 60;
+    let (me, n) = place(handle);
+    let data = |tag: usize| vec![tag as u8; [8, 300, 20_000][tag % 3]];
+    gfence(handle);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let completion = Counter::new();
+                let tags = (0..EACH).map(|number| (4 * me + thread) * EACH + number);
+                let kept: Vec<_> = tags.map(|tag| (tag, data(tag))).collect();
+                for (tag, data) in &kept {
+                    let mode = THEN | if tag % 2 == 0 { INLINE } else { 0 };
+                    let header = Header { mode, tag: *tag as u32, address: 0 };
+                    ok(send(handle, tag % n, TAKE, &header, data, [null(), null(), &completion]), "send");
+                }
+                assert_eq!(wait(handle, &completion, EACH as i32, "this thread's messages"), 0);
+            });
+        }
+    });
+    gfence(handle);
+    let seen = seen(handle);
+    let seen = lock(&seen);
+    let mut came = seen.done.clone();
+    came.sort();
+    let expected: Vec<_> = (0..4 * n * EACH).filter(|tag| tag % n == me).map(|tag| (tag as u32, data(tag))).collect();
+    assert!(came == expected, "{} messages of {}", came.len(), expected.len());
+    assert!(seen.calls.iter().all(|call| call.depth == 1), "handlers do not nest");
 }

@@ -10,6 +10,7 @@ use super::handlers::{
     BURY, CALL, CONSUME, DROP, GATE, Header, INLINE, LOCAL, PANIC, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT, lock, seen,
     send, take, take_other,
 };
+use super::one_sided::{Shared, put};
 use super::{Task, all, get, gfence, ok, place, wait};
 
 pub(super) const NONE: [*const Counter; 3] = [null(); 3];
@@ -64,19 +65,28 @@ pub(super) fn l01(task: &Task) {
 }
 
 pub(super) fn l02(task: &Task) {
+    const RETURNED: usize = 1000;
     let len = if task.virtual_time { 1 << 20 } else { 64 << 20 };
-    with(task, |handle, me, n, _| {
+    with(task, |handle, me, n, next| {
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
         let (origin, completion) = (Counter::new(), Counter::new());
         let data = pattern(me, len);
-        for to in 0..n {
-            // If it waited for delivery, which every task makes only after this loop, no call would return.
-            ok(send(handle, to, TAKE, &header(0, me), &data, [null(), &origin, &completion]), "send");
-        }
-        wait(handle, &completion, n as i32, "completion");
-        assert_eq!(get(handle, &origin), n as i32);
-        gfence(handle);
+        // The next task's handler drops it until this task says that the call has returned: a call that waited for delivery would
+        // never return.
+        ok(send(handle, next, TAKE, &header(DROP | GATE, me), &data, [null(), &origin, &completion]), "send");
+        assert_eq!((origin.value(), completion.value()), (0, 0), "the target has not taken it");
+        ok(send(handle, next, TAKE, &header(0, RETURNED), &[], NONE), "the call has returned");
         let seen = seen(handle);
-        assert!((0..n).all(|from| lock(&seen).places[&(from as u32)][..] == pattern(from, len)));
+        super::watchdog::at("the call of the task before returns");
+        while !lock(&seen).calls.iter().any(|call| call.header.tag == RETURNED as u32) {
+            ok(raw::probe(handle), "probe");
+        }
+        lock(&seen).gate = true;
+        wait(handle, &completion, 1, "completion");
+        wait(handle, &origin, 1, "origin");
+        gfence(handle);
+        let from = (me + n - 1) % n;
+        assert!(lock(&seen).places[&(from as u32)][..] == pattern(from, len));
         lock(&seen).places.clear();
     });
 }
@@ -559,11 +569,15 @@ pub(super) fn l36(task: &Task) {
     with(task, |handle, me, n, _| {
         let target = Counter::new();
         let at_zero = counter_at(handle, 0, &target);
+        let memory = Shared::new(n);
+        let there = all(handle, memory.address())[0] + me as u64;
+        // By messages and by puts.
         for _ in 0..each {
             ok(send(handle, 0, TAKE, &header(BURY, me), &[1; 8], [at_zero, null(), null()]), "send");
+            ok(put(handle, 0, there, &[7], [at_zero, null(), null()]), "put");
         }
         if me == 0 {
-            assert_eq!(wait(handle, &target, (each * n) as i32, "every increment"), 0);
+            assert_eq!(wait(handle, &target, 2 * (each * n) as i32, "every increment"), 0);
         }
         gfence(handle);
         assert_eq!(get(handle, &target), 0);

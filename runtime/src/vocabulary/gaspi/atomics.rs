@@ -1,10 +1,12 @@
 //! Atomic operations on words of segments.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::codes;
 use super::place::{Held, Partner};
 use super::process::Process;
+use super::queues::recent;
 use super::segments::number_of;
 use super::types::{Code, Rank, Result, SegmentId, Timeout};
 use crate::AtomicOp;
@@ -52,7 +54,53 @@ impl Process {
         self.change(segment, offset, rank, Change::Swap { expected, new }, timeout)
     }
 
+    #[inline]
     fn change(&self, segment: SegmentId, offset: u64, rank: Rank, change: Change, timeout: Timeout) -> Result<u64> {
+        match self.change_mapped(segment, offset, rank, change) {
+            Some(before) => Ok(before),
+            None => self.change_by_world(segment, offset, rank, change, timeout),
+        }
+    }
+
+    /// Does an operation on a word of mapped memory, beside other threads of this process. `None` if it is not that: it may be wrong.
+    #[inline]
+    fn change_mapped(&self, segment: SegmentId, offset: u64, rank: Rank, change: Change) -> Option<u64> {
+        let to = usize::from(rank);
+        let offset = usize::try_from(offset).ok().filter(|offset| offset.is_multiple_of(size_of::<u64>()))?;
+        let mut entry = self.shared().enter_lane()?;
+        let lane = entry.as_mut()?;
+        if to >= lane.stream.size || lane.stream.is_lost(to) {
+            return None;
+        }
+        let reached = lane.stream.reach("a GASPI atomic operation", to).ok()?;
+        let number = number_of(segment);
+        let word = reached.place_again(&mut lane.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;
+        if !word.addr().is_multiple_of(size_of::<u64>()) {
+            return None;
+        }
+        // SAFETY: an aligned word in bounds of a segment, which stays while `reached` lives, and is only touched by copies and atomics. In a job
+        // without a network all atomic operations on it are the processor's.
+        let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+        let before = match change {
+            Change::Add(value) => word.fetch_add(value, Ordering::SeqCst),
+            Change::Swap { expected, new } => {
+                word.compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|before| before)
+            }
+        };
+        drop(reached);
+        entry.leave();
+        Some(before)
+    }
+
+    /// Does an operation over a network, or on memory that only its owner reaches.
+    fn change_by_world(
+        &self,
+        segment: SegmentId,
+        offset: u64,
+        rank: Rank,
+        change: Change,
+        timeout: Timeout,
+    ) -> Result<u64> {
         let words = match change {
             Change::Add(value) => [0, value, 0],
             Change::Swap { expected, new } => [1, expected, new],

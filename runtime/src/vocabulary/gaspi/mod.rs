@@ -31,8 +31,8 @@
 //!   queue has an interface of its own, of which a process can have some 100.
 //! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
-//! - Not there: MPI together with GASPI (G22). Statistics (part of G28) and names for profiling (G29) are those of the C headers, in
-//!   `capi/`.
+//! - G22: a program that has initialised MPI starts a process as any other does. Under mpirun its rank is MPI's.
+//! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
 //! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`], [`Process::queue_purge`] and
@@ -57,8 +57,9 @@
 //! # Threads
 //!
 //! Every call may be made from every thread of the process. Posting and [`Process::wait`] on queues that are complete take the queue only;
-//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take nothing where they find something. All else shares one lock; a thread
-//! that waits gives it up for others. On a simulated network, where ranks take turns, calls are for the thread that called
+//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take nothing where they find something. In a job without a network, up to eight
+//! threads do atomic operations on mapped memory without waiting for each other. All else shares one lock; a thread that waits gives it up
+//! for others. On a simulated network, where ranks take turns, calls are for the thread that called
 //! [`Process::start`], and others get [`codes::ERROR`].
 
 mod atomics;

@@ -199,7 +199,10 @@ impl Process {
                 *shared.enter(id)? = Some(Queue::new(world, config)?);
                 Ok(())
             };
-            let opened = (0..config.queue_num as QueueId).try_for_each(open);
+            let opened = (0..config.queue_num as QueueId).try_for_each(open).and_then(|()| {
+                // Where there is a network, atomic operations may be the network's.
+                if world.engine().has_network() { Ok(()) } else { shared.open_lanes(|| Queue::new(world, config)) }
+            });
             if opened.is_err() {
                 state.works = false;
                 drop(shared.take_queues());

@@ -18,12 +18,22 @@ use crate::vocabulary::bias::{BiasedLock, Guard};
 /// Most looks of a wait before it makes progress for messages. Chosen: a few microseconds, longer than a notification of a process that
 /// answers at once takes, and short beside a message that waits meanwhile.
 const SPINS: u32 = 200;
+/// Places for atomic operations: so many threads do them without waiting for each other. Chosen.
+const LANES: usize = 8;
 
 /// A number of this thread that no other living thread has. Not 0.
 #[inline]
 pub(super) fn token() -> usize {
     thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
     TOKEN.with(|token| std::ptr::from_ref(token) as usize)
+}
+
+/// The place of this thread's atomic operations. Threads get them in turn.
+#[inline]
+fn lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LANES);
+    LANE.with(|lane| *lane)
 }
 
 /// The place of a queue. A thread that takes it again and again, no other between, takes it without a locked instruction.
@@ -139,6 +149,8 @@ struct Range {
 /// See the module.
 pub(super) struct Shared {
     slots: [Slot; QUEUE_MAX as usize],
+    /// Queues that nothing is posted on: their contexts do atomic operations. Empty outside of the working phase, and in a job with a network.
+    lanes: [Slot; LANES],
     ranges: Box<[Range]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
@@ -154,6 +166,7 @@ impl Shared {
     pub(super) fn new(ranks: usize, has_network: bool, spins: u32) -> Shared {
         Shared {
             slots: std::array::from_fn(|_| Slot::new()),
+            lanes: std::array::from_fn(|_| Slot::new()),
             ranges: (0..=usize::from(SegmentId::MAX)).map(|_| Range::default()).collect(),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
@@ -195,9 +208,26 @@ impl Shared {
         self.slots.get(usize::from(queue))?.try_enter()
     }
 
-    /// Takes all queues away.
+    /// The place of this thread's atomic operations, if it is not empty.
+    #[inline]
+    pub(super) fn enter_lane(&self) -> Option<Entry<'_>> {
+        self.lanes[lane()].enter().ok().filter(|entry| entry.is_some())
+    }
+
+    /// Fills the places of atomic operations.
+    ///
+    /// # Errors
+    /// What `open` returns.
+    pub(super) fn open_lanes(&self, open: impl Fn() -> Result<Queue>) -> Result<()> {
+        self.lanes.iter().try_for_each(|lane| {
+            *lane.enter()? = Some(open()?);
+            Ok(())
+        })
+    }
+
+    /// Takes all queues away, and what is in the places of atomic operations.
     pub(super) fn take_queues(&self) -> Vec<Queue> {
-        (0..QUEUE_MAX as QueueId).filter_map(|queue| self.enter(queue).ok()?.take()).collect()
+        self.slots.iter().chain(&self.lanes).filter_map(|slot| slot.enter().ok()?.take()).collect()
     }
 
     /// Makes a segment of this process known.
