@@ -1,7 +1,6 @@
 //! Rows about writes, reads and atomic operations.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Note, Part, codes};
@@ -379,8 +378,7 @@ pub(super) fn g59_lock(task: &Task) {
         }
         let p = here.p;
         let swap = |old, new| ok("swap", p.atomic_compare_swap(S, 128, 1, old, new, Block));
-        let mut times = [Duration::ZERO; 9];
-        for time in &mut times {
+        for _ in 0..9 {
             ok("alloc", p.segment_alloc(BRIEF, 64));
             here.barrier();
             match here.me {
@@ -390,7 +388,11 @@ pub(super) fn g59_lock(task: &Task) {
                     ok("wait", p.wait(0, Block));
                     here.tell(1, 2, 1, 0);
                     here.take(1);
-                    while swap(0, 1) != 0 {}
+                    watchdog::at("a lock that is free when a message was let in");
+                    while swap(0, 1) != 0 {
+                        // Takes the lock of the process, and makes no progress.
+                        ok("config_get", p.config_get());
+                    }
                     assert_eq!(swap(1, 0), 1);
                 }
                 1 => {
@@ -398,9 +400,8 @@ pub(super) fn g59_lock(task: &Task) {
                     assert_eq!(swap(0, 2), 0);
                     here.tell(0, 1, 1, 0);
                     here.pause();
-                    let begin = Instant::now();
+                    // Ends when rank 0 has answered.
                     ok("delete", p.segment_delete(BRIEF));
-                    *time = begin.elapsed();
                     assert_eq!(swap(2, 0), 2);
                 }
                 _ => {}
@@ -410,8 +411,5 @@ pub(super) fn g59_lock(task: &Task) {
                 ok("delete", p.segment_delete(BRIEF));
             }
         }
-        times.sort_unstable();
-        // Of most. A rank 0 that lets messages in answers at once.
-        assert!(times[4] < Duration::from_secs(5), "rank 0 answered after {times:?}");
     });
 }
