@@ -32,7 +32,7 @@ fn run(name: &str) {
             settings.message_memory = 32 << 10;
             let ran = Simulated::new(config).settings(settings).build(|builder| {
                 let process = Process::start(builder).expect("starts");
-                let task = Task { process, virtual_time: true, maps: false, emulated: false };
+                let task = Task { process, virtual_time: true, emulated: false };
                 row(&task);
                 task.process.finish().expect("finishes");
             });

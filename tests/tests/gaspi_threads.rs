@@ -34,7 +34,7 @@ fn run(name: &str) {
         watchdog::at(format!("{name}: {ranks} processes, {what}"));
         let ran = Threads::new(ranks).settings(settings).build(|builder| {
             let process = Process::start(builder).expect("starts");
-            let task = Task { process, virtual_time: false, maps: true, emulated: cfg!(bellwether_tsan) };
+            let task = Task { process, virtual_time: false, emulated: cfg!(bellwether_tsan) };
             row(&task);
             task.process.finish().expect("finishes");
         });

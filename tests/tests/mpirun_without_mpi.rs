@@ -253,11 +253,12 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
     }
 }
 
-/// The rows of LAPI and GASPI, between the ranks of a launcher.
+/// The rows of LAPI and GASPI, between the ranks of a launcher. The programs' own watchdog ends one that hangs after 1000 s, and tells where.
 fn rows(program: &str, names: &[&str], ranks: &str) {
+    const LIMIT: Duration = Duration::from_secs(1100);
     if MPIRUN.is_here() {
         let mut mpirun = MPIRUN.command();
-        let outcome = run(mpirun.args(["-n", "2", program, "all"]), 5 * LIMIT).expect_success();
+        let outcome = run(mpirun.args(["-n", "2", program, "all"]), LIMIT).expect_success();
         let expected: String = names.iter().map(|name| format!("{name}: 2 {ranks}\n")).collect();
         assert_eq!(outcome.stdout, expected, "{outcome:#?}");
     }

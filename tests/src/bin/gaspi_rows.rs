@@ -41,8 +41,7 @@ fn main() -> ExitCode {
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
     // Where the tests have RDMA, that is emulated.
     let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|set| set == "verbs");
-    let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();
-    let task = Task { process, virtual_time: false, maps, emulated };
+    let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
     if let Some(folder) = killed {
         bellwether_tests::gaspi::killed::one_of_four(&task);

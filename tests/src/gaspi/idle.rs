@@ -1,11 +1,13 @@
 //! What is measured of a whole process: how often its thread for progress wakes, what queues leave behind, and what a receiver takes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::GROUP_ALL;
 use bellwether_runtime::vocabulary::gaspi::Timeout::Block;
 
 use super::{Here, S, Task, ok, part};
+use crate::watchdog;
 
 /// A segment of the program's memory.
 const BOUND: u8 = 92;
@@ -15,37 +17,46 @@ const BOUND: u8 = 92;
 /// # Panics
 /// If the thread does not sleep, or is not woken.
 pub fn two(task: &Task) {
+    const ADDS: u64 = 20;
     let p = &task.process;
     ok("proc_init", p.proc_init(Block));
     let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
     let mut memory = vec![0u64; 8];
-    // SAFETY: it stays until the segment is deleted, and only calls touch it until then.
-    unsafe { ok("segment_bind", p.segment_bind(BOUND, memory.as_mut_ptr().cast(), 64)) };
+    let start = memory.as_mut_ptr();
+    // SAFETY: it stays until the segment is deleted, and only calls and atomic loads touch it until then.
+    unsafe { ok("segment_bind", p.segment_bind(BOUND, start.cast(), 64)) };
     here.barrier();
     std::thread::sleep(Duration::from_millis(100));
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(1));
     let times = sleeps() - before;
-    assert!(times <= 20, "the thread woke {times} times in a second");
+    // It sleeps for a second, or for a millisecond if it does not know how to.
+    assert!(times <= 200, "the thread woke {times} times in a second");
     here.barrier();
     if here.me == 1 {
-        // Computes, and makes no call.
-        std::thread::sleep(Duration::from_secs(4));
+        // Makes no call until the last one has come.
+        // SAFETY: an aligned word, which stays; atomic operations change it.
+        let word = unsafe { AtomicU64::from_ptr(start) };
+        watchdog::at("atomic operations on memory of a process that makes no call");
+        while word.load(Ordering::Acquire) != 5 * ADDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     } else {
-        // Of three, one on a machine that others use too.
-        let times = [0, 5, 10].map(|before| {
-            std::thread::sleep(Duration::from_millis(300));
-            let begin = Instant::now();
-            assert_eq!(ok("atomic_fetch_add", p.atomic_fetch_add(BOUND, 0, 1, 5, Block)), before);
-            begin.elapsed()
-        });
-        // The thread looks by itself when it has slept for a second.
-        let shortest = times.iter().min().expect("three");
-        assert!(*shortest < Duration::from_millis(200), "the answers took {times:?}");
+        let mut times: Vec<_> = (0..ADDS)
+            .map(|add| {
+                std::thread::sleep(Duration::from_millis(50));
+                let begin = Instant::now();
+                assert_eq!(ok("atomic_fetch_add", p.atomic_fetch_add(BOUND, 0, 1, 5, Block)), 5 * add);
+                begin.elapsed()
+            })
+            .collect();
+        // A thread that no message wakes polls when it has slept for a second: ten answers then take almost ten seconds.
+        times.sort_unstable();
+        assert!(times[..10].iter().sum::<Duration>() < Duration::from_secs(5), "the answers took {times:?}");
     }
     here.barrier();
     ok("segment_delete", p.segment_delete(BOUND));
-    assert_eq!(memory[0], if here.me == 1 { 15 } else { 0 });
+    assert_eq!(memory[0], if here.me == 1 { 5 * ADDS } else { 0 });
     here.barrier();
     ok("proc_term", p.proc_term(Block));
 }
@@ -91,7 +102,7 @@ pub fn a_receiver_sleeps(task: &Task) {
             assert_eq!(here.p.passive_receive(S, 0, 8, Block), Ok((0, 8)));
             let taken = processor_time() - before;
             assert_eq!(here.bytes(0, 8), [7; 8]);
-            assert!(taken < LATE / 2, "the receiver was busy for {taken:?}");
+            assert!(taken < LATE / 4, "the receiver was busy for {taken:?}");
         }
     });
 }

@@ -27,8 +27,6 @@ pub struct Task {
     pub process: Process,
     /// Time passes only while all processes wait, and calls are for one thread.
     pub virtual_time: bool,
-    /// Processes reach each other by mapped memory, and no network is there.
-    pub maps: bool,
     /// The machine is emulated, or a sanitizer watches, and all takes twenty times as long.
     pub emulated: bool,
 }

@@ -1,7 +1,6 @@
 //! Rows about writes, reads and atomic operations.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Note, Part, codes};
@@ -26,7 +25,7 @@ pub(super) fn g45(task: &Task) {
         }
         if here.before() == 0 {
             if !task.virtual_time {
-                // It makes no call until all of this is done.
+                // This process makes no call until all of rank 0's writes and reads have ended.
                 let start = ok("ptr", here.p.segment_ptr(S)).wrapping_add(LAST as usize);
                 // SAFETY: a byte of the segment, which a write stores.
                 let last = unsafe { AtomicU8::from_ptr(start) };
@@ -324,12 +323,21 @@ pub(super) fn g59(task: &Task) {
     });
 }
 
+/// Sets a flag when it is dropped, also by a panic.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 pub(super) fn g59_threads(task: &Task) {
     task.works(|here| {
-        if here.n == 1 || !task.maps {
+        let p = here.p;
+        if here.n == 1 || p.has_network() {
             return;
         }
-        let p = here.p;
         // The function of a reduction runs while its thread has the world, and returns when another thread has changed words.
         let (inside, changed, over) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let combine = |_: &mut [u8], _: &[u8]| {
@@ -342,6 +350,7 @@ pub(super) fn g59_threads(task: &Task) {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                let _changed = Sets(&changed);
                 while !inside.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
                     std::thread::yield_now();
                 }
@@ -351,11 +360,10 @@ pub(super) fn g59_threads(task: &Task) {
                     }
                     assert_ne!(ok("swap", p.atomic_compare_swap(S, 512, rank, 0, 7, Block)), 0);
                 }
-                changed.store(true, Ordering::Release);
             });
+            let _over = Sets(&over);
             let mut result = [0; 4];
             ok("allreduce_user", p.allreduce_user(&[1; 4], &mut result, 4, GROUP_ALL, Block, combine));
-            over.store(true, Ordering::Release);
         });
         here.barrier();
         assert_eq!(ok("add", p.atomic_fetch_add(S, 512, here.me as u16, 0, Block)), 200, "each added once");
@@ -370,8 +378,7 @@ pub(super) fn g59_lock(task: &Task) {
         }
         let p = here.p;
         let swap = |old, new| ok("swap", p.atomic_compare_swap(S, 128, 1, old, new, Block));
-        let mut times = [Duration::ZERO; 9];
-        for time in &mut times {
+        for _ in 0..9 {
             ok("alloc", p.segment_alloc(BRIEF, 64));
             here.barrier();
             match here.me {
@@ -381,7 +388,11 @@ pub(super) fn g59_lock(task: &Task) {
                     ok("wait", p.wait(0, Block));
                     here.tell(1, 2, 1, 0);
                     here.take(1);
-                    while swap(0, 1) != 0 {}
+                    watchdog::at("a lock that is free when a message was let in");
+                    while swap(0, 1) != 0 {
+                        // Takes the lock of the process, and makes no progress.
+                        ok("config_get", p.config_get());
+                    }
                     assert_eq!(swap(1, 0), 1);
                 }
                 1 => {
@@ -389,9 +400,8 @@ pub(super) fn g59_lock(task: &Task) {
                     assert_eq!(swap(0, 2), 0);
                     here.tell(0, 1, 1, 0);
                     here.pause();
-                    let begin = Instant::now();
+                    // Ends when rank 0 has answered.
                     ok("delete", p.segment_delete(BRIEF));
-                    *time = begin.elapsed();
                     assert_eq!(swap(2, 0), 2);
                 }
                 _ => {}
@@ -401,8 +411,5 @@ pub(super) fn g59_lock(task: &Task) {
                 ok("delete", p.segment_delete(BRIEF));
             }
         }
-        times.sort_unstable();
-        // Most of the time, on a machine that others use too.
-        assert!(times[4] < Duration::from_millis(100), "rank 0 answered after {times:?}");
     });
 }

@@ -62,19 +62,20 @@ impl Process {
         }
     }
 
-    /// Does an operation on a word of mapped memory, beside other threads of this process. `None` if it is not that: it may be wrong.
+    /// Does an operation on a word of mapped memory, beside other threads of this process. `None` if the word is not in mapped memory, or if an
+    /// argument may be wrong: [`Process::change_by_world`] then does it or returns the error.
     #[inline]
     fn change_mapped(&self, segment: SegmentId, offset: u64, rank: Rank, change: Change) -> Option<u64> {
         let to = usize::from(rank);
         let offset = usize::try_from(offset).ok().filter(|offset| offset.is_multiple_of(size_of::<u64>()))?;
-        let mut entry = self.shared().enter_lane()?;
-        let lane = entry.as_mut()?;
-        if to >= lane.stream.size || lane.stream.is_lost(to) {
+        let mut entry = self.shared().enter_atomics()?;
+        let context = entry.as_mut()?;
+        if to >= context.stream.size || context.stream.is_lost(to) {
             return None;
         }
-        let reached = lane.stream.reach("a GASPI atomic operation", to).ok()?;
+        let reached = context.stream.reach("a GASPI atomic operation", to).ok()?;
         let number = number_of(segment);
-        let word = reached.place_again(&mut lane.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;
+        let word = reached.place_again(&mut context.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;
         if !word.addr().is_multiple_of(size_of::<u64>()) {
             return None;
         }

@@ -11,6 +11,7 @@
 //! | G1 to G14, G16, G17 | queues: made and ended by one process, with the lowest free id | [`Process::queue_create`], [`Process::queue_delete`] |
 //! | G15 | a wait for one queue does not wait for requests on another | [`Process::wait`] |
 //! | G18, G20, G21, G23, G24 | configuration and life cycles, one after the other | [`Process::config_set`], [`Process::proc_init`], [`Process::proc_term`] |
+//! | G22 | a program that has initialised MPI starts a process as any other does; under Open MPI's mpirun its rank is MPI's | [`Process::start`] |
 //! | G19, but for what stands below | time limits; calls that are resumed, with one effect | [`Timeout`] |
 //! | G25 | `proc_kill`; between processes, not between threads of one | [`Process::proc_kill`] |
 //! | G26, but for what stands below | paths are made by the first operation that needs them | [`Process::connect`] |
@@ -31,7 +32,6 @@
 //!   queue has an interface of its own, of which a process can have some 100.
 //! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
-//! - G22: a program that has initialised MPI starts a process as any other does. Under mpirun its rank is MPI's.
 //! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
@@ -57,10 +57,10 @@
 //! # Threads
 //!
 //! Every call may be made from every thread of the process. Posting and [`Process::wait`] on queues that are complete take the queue only;
-//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take nothing where they find something. In a job without a network, up to eight
-//! threads do atomic operations on mapped memory without waiting for each other. All else shares one lock; a thread that waits gives it up
-//! for others. On a simulated network, where ranks take turns, calls are for the thread that called
-//! [`Process::start`], and others get [`codes::ERROR`].
+//! [`Process::notify_waitsome`] and [`Process::notify_reset`] take nothing where they find something. In a job without a network, atomic
+//! operations on mapped memory take one of eight locks, which threads get in turn: two threads with the same lock wait for each other for the
+//! length of one operation. All else shares one lock; a thread that waits gives it up for others. On a simulated network, where ranks take
+//! turns, calls are for the thread that called [`Process::start`], and others get [`codes::ERROR`].
 
 mod atomics;
 pub mod codes;

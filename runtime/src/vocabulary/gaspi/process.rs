@@ -62,6 +62,7 @@ pub struct Process {
     pub(super) place: Place,
     rank: usize,
     size: usize,
+    has_network: bool,
 }
 
 /// The last owner of what threads share.
@@ -95,8 +96,9 @@ impl Process {
         // In virtual time nothing comes meanwhile.
         let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
+        let has_network = engine.has_network();
         let state = State::new(&world, Arc::clone(&shared));
-        Ok(Process { desk: Desk(shared), place: Place::new(world, state), rank, size })
+        Ok(Process { desk: Desk(shared), place: Place::new(world, state), rank, size, has_network })
     }
 
     /// Leaves the job, when all processes have called this. Collective.
@@ -118,6 +120,12 @@ impl Process {
     /// This process's number and how many there are, in every phase.
     pub fn place(&self) -> (usize, usize) {
         (self.rank, self.size)
+    }
+
+    /// Whether the job has a network. Without one, processes reach each other by mapped memory alone, and atomic operations there do not take
+    /// the lock of the process.
+    pub fn has_network(&self) -> bool {
+        self.has_network
     }
 
     /// The configuration that is set, or in use.
@@ -201,7 +209,7 @@ impl Process {
             };
             let opened = (0..config.queue_num as QueueId).try_for_each(open).and_then(|()| {
                 // Where there is a network, atomic operations may be the network's.
-                if world.engine().has_network() { Ok(()) } else { shared.open_lanes(|| Queue::new(world, config)) }
+                if self.has_network { Ok(()) } else { shared.open_atomics(|| Queue::new(world, config)) }
             });
             if opened.is_err() {
                 state.works = false;

@@ -1,8 +1,9 @@
 //! What every thread of a process uses without the world: its queues, the ranges of its segments, its notifications, and the state vector.
 //!
 //! A thread that has a queue may use segments of this process: [`Shared::end_segment`] passes through all queues, so no thread is left with
-//! a segment that has ended. A thread that is in the [`Place`](super::place::Place) may enter a queue; one that is in a queue never enters the
-//! place.
+//! a segment that has ended. It does not pass through the slots of atomic operations: these find their word in the engine's table, and a close
+//! waits for them there (`Reached`). A thread that is in the [`Place`](super::place::Place) may enter a slot; one that is in a slot never
+//! enters the place.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
@@ -18,8 +19,8 @@ use crate::vocabulary::bias::{BiasedLock, Guard};
 /// Most looks of a wait before it makes progress for messages. Chosen: a few microseconds, longer than a notification of a process that
 /// answers at once takes, and short beside a message that waits meanwhile.
 const SPINS: u32 = 200;
-/// Places for atomic operations: so many threads do them without waiting for each other. Chosen.
-const LANES: usize = 8;
+/// Slots for atomic operations. Threads get one in turn; two with the same slot wait for each other for the length of one operation. Chosen.
+const ATOMIC_SLOTS: usize = 8;
 
 /// A number of this thread that no other living thread has. Not 0.
 #[inline]
@@ -28,12 +29,12 @@ pub(super) fn token() -> usize {
     TOKEN.with(|token| std::ptr::from_ref(token) as usize)
 }
 
-/// The place of this thread's atomic operations. Threads get them in turn.
+/// The number of the slot of this thread's atomic operations. Threads of the program, also ended ones, get them in turn.
 #[inline]
-fn lane() -> usize {
+fn atomic_slot() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LANES);
-    LANE.with(|lane| *lane)
+    thread_local!(static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed) % ATOMIC_SLOTS);
+    SLOT.with(|slot| *slot)
 }
 
 /// The place of a queue. A thread that takes it again and again, no other between, takes it without a locked instruction.
@@ -150,7 +151,7 @@ struct Range {
 pub(super) struct Shared {
     slots: [Slot; QUEUE_MAX as usize],
     /// Queues that nothing is posted on: their contexts do atomic operations. Empty outside of the working phase, and in a job with a network.
-    lanes: [Slot; LANES],
+    atomics: [Slot; ATOMIC_SLOTS],
     ranges: Box<[Range]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
@@ -166,7 +167,7 @@ impl Shared {
     pub(super) fn new(ranks: usize, has_network: bool, spins: u32) -> Shared {
         Shared {
             slots: std::array::from_fn(|_| Slot::new()),
-            lanes: std::array::from_fn(|_| Slot::new()),
+            atomics: std::array::from_fn(|_| Slot::new()),
             ranges: (0..=usize::from(SegmentId::MAX)).map(|_| Range::default()).collect(),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
@@ -208,26 +209,26 @@ impl Shared {
         self.slots.get(usize::from(queue))?.try_enter()
     }
 
-    /// The place of this thread's atomic operations, if it is not empty.
+    /// Enters the slot of this thread's atomic operations, if it is not empty.
     #[inline]
-    pub(super) fn enter_lane(&self) -> Option<Entry<'_>> {
-        self.lanes[lane()].enter().ok().filter(|entry| entry.is_some())
+    pub(super) fn enter_atomics(&self) -> Option<Entry<'_>> {
+        self.atomics[atomic_slot()].enter().ok().filter(|entry| entry.is_some())
     }
 
-    /// Fills the places of atomic operations.
+    /// Fills the slots of atomic operations.
     ///
     /// # Errors
     /// What `open` returns.
-    pub(super) fn open_lanes(&self, open: impl Fn() -> Result<Queue>) -> Result<()> {
-        self.lanes.iter().try_for_each(|lane| {
-            *lane.enter()? = Some(open()?);
+    pub(super) fn open_atomics(&self, open: impl Fn() -> Result<Queue>) -> Result<()> {
+        self.atomics.iter().try_for_each(|slot| {
+            *slot.enter()? = Some(open()?);
             Ok(())
         })
     }
 
-    /// Takes all queues away, and what is in the places of atomic operations.
+    /// Takes all queues away, and what is in the slots of atomic operations.
     pub(super) fn take_queues(&self) -> Vec<Queue> {
-        self.slots.iter().chain(&self.lanes).filter_map(|slot| slot.enter().ok()?.take()).collect()
+        self.slots.iter().chain(&self.atomics).filter_map(|slot| slot.enter().ok()?.take()).collect()
     }
 
     /// Makes a segment of this process known.
@@ -238,7 +239,8 @@ impl Shared {
         range.size.store(size, Ordering::Release);
     }
 
-    /// Ends a segment and its notifications. On return no thread uses them, nor will.
+    /// Ends a segment and its notifications. On return no queue uses them, nor will. An atomic operation may still be under way in the
+    /// segment: its close waits for that (`Reached`).
     pub(super) fn end_segment(&self, segment: SegmentId) {
         self.ranges[usize::from(segment)].size.store(0, Ordering::Relaxed);
         self.board.remove(segment);
