@@ -26,15 +26,34 @@ pub fn pin(number: usize) -> anyhow::Result<()> {
 
 /// Keeps this thread on this CPU.
 pub fn pin_to(cpu: usize) -> anyhow::Result<()> {
+    keep_to(&[cpu])
+}
+
+/// Keeps this thread, and what it starts, on these CPUs.
+fn keep_to(cpus: &[usize]) -> anyhow::Result<()> {
     // SAFETY: cpu_set_t is plain bits, all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number is below CPU_SETSIZE, since it came out of such a set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
+    for &cpu in cpus {
+        // SAFETY: the number is below CPU_SETSIZE, since it came out of such a set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
     // SAFETY: reads a set of this size.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } {
         0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()).context("keeping a thread on one CPU"),
+        _ => Err(std::io::Error::last_os_error()).with_context(|| format!("keeping a thread on the CPUs {cpus:?}")),
     }
+}
+
+/// Runs `work`. Meanwhile this thread, and what it starts, may use only the first `count` of its CPUs.
+///
+/// # Errors
+/// If the system refuses the change.
+pub fn within<T>(count: usize, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let cpus = allowed_cpus();
+    keep_to(&cpus[..count.min(cpus.len())])?;
+    let done = work();
+    keep_to(&cpus)?;
+    Ok(done)
 }
 
 /// How much longer a computation takes when a second CPU does it too, at the best of some attempts. Near 1 on two cores, up to

@@ -75,6 +75,12 @@ pub enum Kind {
     Alltoall,
     /// What collective calls take with more ranks: jobs of 64, 128 and 256, whatever -n says
     Growth,
+    /// Barriers of many ranks on two cores: jobs of 16 and 128, whatever -n says
+    Crowded,
+    /// From a ring until a rank runs that slept in a wait or in epoll: two ranks, whatever -n says
+    Wake,
+    /// CPU time of a waiting rank, and how soon it gives up its core: two ranks, whatever -n says
+    Idle,
     /// Starting and ending ranks that do nothing
     Startup,
     /// From the kill of one of 8 ranks until all others know, whatever -n says
@@ -88,7 +94,7 @@ pub enum Kind {
 use Kind::*;
 
 /// All of them, in the order in which they are measured.
-pub const ALL: [Kind; 39] = [
+pub const ALL: [Kind; 42] = [
     Put,
     PutRandom,
     PutAddress,
@@ -117,6 +123,9 @@ pub const ALL: [Kind; 39] = [
     Alltoall,
     Alloc,
     Growth,
+    Crowded,
+    Wake,
+    Idle,
     ArrayGet,
     ArrayPut,
     LocalSum,
@@ -212,6 +221,9 @@ impl Kind {
             Alloc => "alloc",
             Alltoall => "alltoall",
             Growth => "growth",
+            Crowded => "crowded",
+            Wake => "wake",
+            Idle => "idle",
             Startup => "startup",
             Death => "death",
             Poll => "poll",
@@ -257,6 +269,9 @@ impl Kind {
             Alloc => "Allocation of symmetric memory",
             Alltoall => "All-to-all",
             Growth => "Growth of collective calls",
+            Crowded => "Barrier of ranks that share two cores",
+            Wake => "From a ring until a sleeping rank runs",
+            Idle => "CPU time and core that a waiting rank takes",
             Startup => "Start and end of a job",
             Death => "From a rank's death until all know",
             Poll => "Poll among 1,000 idle ranks",
@@ -292,6 +307,11 @@ impl Kind {
             Histogram => "memory bandwidth: items and elements once each, in order",
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",
             Startup => "bare processes",
+            Crowded => {
+                "a barrier of bare flags or a bare counter, with yields or a futex, the quickest; of crowded-computing the computing alone"
+            }
+            Wake => "a bare futex; of wake-epoll a bare eventfd in epoll",
+            Idle => "two threads that sleep; of idle-core a core whose other thread sleeps in a bare futex",
             Death => "a bare process, killed and waited for",
             Poll => "a bare load of one line",
             Alltoall => "bare copies and flags",
@@ -306,6 +326,7 @@ impl Kind {
             Poll => Some("a poll with 2 ranks"),
             TeamBarrier if mapped => Some("the world's barrier"),
             Alloc if mapped => Some("a barrier"),
+            Crowded => Some("of crowded-many the barrier of 16 ranks on the same cores"),
             Growth => Some(
                 "the same with a quarter of the ranks; of growth-alltoall with half of them; of growth-alloc a barrier",
             ),
@@ -321,7 +342,7 @@ impl Kind {
     /// The unit of its figures.
     pub fn unit(self) -> Unit {
         match self {
-            Startup | Death => Unit::Seconds,
+            Startup | Death | Idle => Unit::Seconds,
             Bandwidth | LapiBandwidth | Transpose => Unit::Gigabytes,
             Footprint => Unit::Bytes,
             Threads => Unit::Times,
@@ -337,7 +358,7 @@ impl Kind {
 
     /// Fewest ranks it makes sense for.
     pub fn least_ranks(self) -> usize {
-        if matches!(self, Growth | Startup | Death | Poll | Footprint) { 1 } else { 2 }
+        if matches!(self, Growth | Crowded | Wake | Idle | Startup | Death | Poll | Footprint) { 1 } else { 2 }
     }
 
     /// Whether it is a stream of puts, whose figure over a network is the average of a whole run.
@@ -375,7 +396,7 @@ impl Kind {
             Transpose if quick => vec![2 * KIB * KIB],
             // 4096 rows of as many elements.
             Transpose => vec![128 * KIB * KIB],
-            Barrier | TeamBarrier | Alloc | Growth => vec![0],
+            Barrier | TeamBarrier | Alloc | Growth | Crowded | Wake | Idle => vec![0],
             Histogram | Indexgather | Startup | Death | Poll | Footprint | GaspiWaitsome => vec![0],
         }
     }
@@ -392,6 +413,10 @@ impl Kind {
             // Of four times as many ranks, which share the same cores; all-to-all of twice as many, with four times the messages.
             "growth-barrier" | "growth-allreduce" | "growth-alltoall" => beside(4.5),
             "growth-alloc" => beside(3.0),
+            "crowded-many" => beside(10.0),
+            "crowded-computing" => ratio(1.15),
+            "wake-epoll" => ratio(1.3),
+            "idle-core" => Bar { value: Some(100e-6), ..Bar::default() },
             _ => Bar::default(),
         }
     }
@@ -406,6 +431,9 @@ impl Kind {
             Footprint => Bar { value: Some(8.0), ..none },
             Death => Bar { value: Some(0.05), ..none },
             Poll => beside(2.0),
+            Wake => ratio(1.2),
+            Idle => Bar { value: Some(0.02), ..none },
+            Crowded => Bar { value: Some(15_000.0), ..none },
             Alloc if ranks >= 64 => beside(3.0),
             _ if ranks != 2 => none,
             Put | Get if small => Bar { ratio: Some(2.5), value: Some(3.0), ..none },

@@ -5,6 +5,7 @@ mod bare;
 mod child;
 mod copies;
 mod cores;
+mod crowded;
 mod death;
 mod figure;
 mod folder;
@@ -23,6 +24,7 @@ mod session;
 mod table;
 mod task;
 mod turns;
+mod wake;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,6 +54,11 @@ use self::task::{Measured, Task};
 /// memory, by system calls; lapi-bandwidth-am sends static data to the place that the header handler names.
 /// Beside team-barrier stands the world's barrier, beside alloc a barrier. growth starts jobs of 64, 128 and 256 ranks: beside barrier
 /// and allreduce stands the same with a quarter of the ranks, beside alltoall with half, beside alloc a barrier.
+/// crowded starts jobs of 16 and 128 ranks on two cores: beside crowded-many, the barrier of 128 ranks, stands that of 16; crowded-computing
+/// is a loop of 16 ranks in which rank 0 computes for 10 ms before each barrier, and its limit is the computing alone. The ranks of wake and
+/// idle are two threads of this process. wake is the time from a ring until the waiting rank runs, which slept in a wait; in wake-epoll it
+/// slept in epoll. idle is the CPU time of a process in which one rank waits for two seconds. idle-core is how late a rank runs, after its
+/// sleep has ended, on the core on which another rank polls in a wait.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
@@ -191,6 +198,15 @@ impl Transport {
     /// What says it to the ranks.
     fn setting(self) -> &'static str {
         if self == Transport::Shm { "auto" } else { self.name() }
+    }
+
+    /// The same for ranks that are threads.
+    fn of_threads(self) -> bellwether_runtime::Transport {
+        match self {
+            Transport::Shm => bellwether_runtime::Transport::Auto,
+            Transport::ShmContract => bellwether_runtime::Transport::ShmContract,
+            Transport::Verbs => bellwether_runtime::Transport::Verbs,
+        }
     }
 
     /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
@@ -345,6 +361,9 @@ impl Bench {
             Kind::Startup => Ok(vec![starter.startup(self.batches(kind))?]),
             Kind::Death => Ok(vec![self.death(folder)?]),
             Kind::Growth => growth::measure(self.launch, self.transport.setting(), folder, self.quick),
+            Kind::Crowded => crowded::measure(self.launch, self.transport.setting(), folder, self.quick),
+            Kind::Wake => wake::wake(&self.of_threads(settings), self.batches(kind).min(40), self.quick),
+            Kind::Idle => wake::idle(&self.of_threads(settings), self.batches(kind).min(40), self.quick),
             Kind::Poll => Ok(vec![poll::idle(self.batches(kind), self.quick)?]),
             Kind::Footprint => {
                 let one = |name: &str, bytes| Measured {
@@ -377,6 +396,14 @@ impl Bench {
         }
     }
 
+    /// Settings of ranks that are threads of this process.
+    fn of_threads(&self, settings: &Settings) -> Settings {
+        let mut settings = settings.clone();
+        settings.static_data = false;
+        settings.transport = self.transport.of_threads();
+        settings
+    }
+
     /// A job for each batch: a death ends its rank.
     fn death(&self, folder: &Folder) -> anyhow::Result<Measured> {
         let starter = Starter::new(death::RANKS, Launch::Spawn, self.transport.setting())?;
@@ -396,6 +423,9 @@ impl Bench {
                 "footprint" | "footprint-host-peer" => footprint::RANKS,
                 "poll" => poll::RANKS,
                 "death" => death::RANKS,
+                _ if matches!(kind, Kind::Wake | Kind::Idle) => wake::RANKS,
+                "crowded-many" => crowded::ranks(self.quick)[1],
+                _ if kind == Kind::Crowded => crowded::ranks(self.quick)[0],
                 _ if kind == Kind::Growth && self.quick => growth::FEW[2],
                 _ if kind == Kind::Growth => growth::RANKS[2],
                 _ => self.ranks,

@@ -17,7 +17,7 @@ use super::rank::{DEATH, EMPTY, NOTHING, RANK};
 use super::task::{Measured, Task, read_report};
 
 /// Longer than any benchmark takes, however crowded the machine.
-const DEADLINE: Duration = Duration::from_secs(900);
+pub const DEADLINE: Duration = Duration::from_secs(900);
 
 /// What starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

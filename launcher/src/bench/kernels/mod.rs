@@ -9,6 +9,7 @@ mod area;
 mod array;
 mod barrier;
 mod bell;
+mod crowded;
 mod gaspi;
 mod growth;
 mod lapi;
@@ -64,6 +65,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         Kind::Alloc => alloc::alloc,
         Kind::Alltoall => alltoall::alltoall,
         Kind::Growth => growth::growth,
+        Kind::Crowded => crowded::crowded,
         Kind::Matching
         | Kind::LapiAm
         | Kind::LapiRate
@@ -74,6 +76,8 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
         | Kind::GaspiWaitsome
         | Kind::Startup
         | Kind::Death
+        | Kind::Wake
+        | Kind::Idle
         | Kind::Poll
         | Kind::Footprint => {
             let why = format!("{} needs no ranks of its own", session.task.kind.name());
