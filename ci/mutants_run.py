@@ -62,6 +62,9 @@ def build(tree, env, package, targets):
     if targets == ["models"]:
         # The models of the library, under loom.
         env = env | {"RUSTFLAGS": env["RUSTFLAGS"] + " --cfg loom", "CARGO_TARGET_DIR": env["CARGO_TARGET_DIR"] + "-loom"}
+    if package == "bellwether":
+        # Its tests take half as long again without, and there is a limit for each row.
+        command += ["--config", "profile.dev.package.bellwether.opt-level=1"]
     if "lib" in targets:
         # The suite for every rig is much code: most of the time would go into making it faster.
         command += ["--config", "profile.dev.package.bellwether-runtime.opt-level=0"]

@@ -581,7 +581,7 @@ fn a_panic_in_the_programs_future_leaves_collectives_going() {
         // The others' barriers need steps of this one's, which nobody looks at.
         let begin = std::time::Instant::now();
         while done.fetch_add(0, 0, 0)? < 2 {
-            assert!(begin.elapsed().as_secs() < 20, "nobody drives it");
+            assert!(begin.elapsed().as_secs() < 100, "nobody drives it");
             world.poll()?;
         }
         barrier.wait()?;

@@ -548,7 +548,7 @@ impl Error {
         }
     }
 
-    /// The error with this place and no other: of what calls of the library have made for the call there.
+    /// Replaces the error's place by `place`. For errors whose place is a line of the library.
     #[cold]
     #[inline(never)]
     pub(crate) fn only_at(self, place: &'static Location<'static>) -> Error {

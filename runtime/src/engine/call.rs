@@ -76,11 +76,13 @@ impl Engine {
         body().map_err(|error| error.within(call.name, call.place, self.rank))
     }
 
-    /// The place of what the caller begins for the program: that of the named call under way, which the program knows, or the caller's.
+    /// The line to report for what the caller starts: that of the named call in progress, else the caller's. In a handler the caller's:
+    /// the call in progress is what this rank waits in. A closure of the program that a named call runs gets the line of that call.
     #[inline]
     #[track_caller]
     pub(crate) fn place(&self) -> &'static Location<'static> {
-        self.call().filter(|call| call.name.is_some()).map_or(Location::caller(), |call| call.place)
+        let is_named = |call: &Call| call.name.is_some() && !self.interface.delivering();
+        self.call().filter(is_named).map_or(Location::caller(), |call| call.place)
     }
 
     /// `outcome`, whose error names [`Engine::place`] if it names none.

@@ -142,7 +142,8 @@ impl std::ops::Deref for Apart {
 
 /// How time passes for a rank that has nothing to do, where time is virtual.
 pub(crate) trait Pace: SimulatedPeers {
-    /// A further handle for the same rank. Only one thread at a time uses the handles of one rank, other than to notify.
+    /// A further handle for the same rank. Only one thread at a time may use a rank's handles, except for `notify`, which any thread
+    /// may call.
     fn apart(&self) -> Box<dyn Pace + Send>;
     /// The virtual time.
     fn now(&self) -> Duration;

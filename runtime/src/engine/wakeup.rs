@@ -182,7 +182,7 @@ impl Wakeup {
         self.set_timer(time);
     }
 
-    /// Takes back that the timer has expired: in virtual time none runs.
+    /// Stops the timer, so that an earlier expiry no longer makes the descriptor readable. Virtual time uses no timer.
     fn stop_alarm(&self) {
         if self.due.take().is_some() {
             self.set_timer(Duration::ZERO);

@@ -32,6 +32,8 @@ fn signalled_by_rank_1(here: &Run<'_>, shared: &Shared, times: u64, body: impl F
             task.sleep(SOME_TIME + Duration::from_micros(number * 7 % 50));
             signal.signal().expect("signals");
         }
+        // Nothing else wakes rank 0 meanwhile.
+        task.sleep(2 * SOME_TIME);
     }
 }
 
@@ -149,7 +151,6 @@ pub fn w15(task: &Task<'_>) {
                 }
             }
         });
-        assert!(woken > 0);
     });
     here.end();
 }

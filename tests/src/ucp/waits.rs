@@ -129,7 +129,7 @@ pub fn w13(task: &Task<'_>) {
                 here.drain();
             }
         }
-        // A store of another thread of this process: in virtual time of rank 1, which is one.
+        // A store by another thread of this process. In virtual time that is rank 1's thread.
         if task.virtual_time {
             words.put(1, 1, word.as_ptr() as u64).expect("puts");
             task.fence();
