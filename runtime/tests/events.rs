@@ -1,9 +1,9 @@
 //! The three events of operations: on mapped memory, over the transport contract, on simulated networks and between processes.
 
+#[path = "events/abandoned.rs"]
+mod abandoned;
 #[path = "events/contexts.rs"]
 mod contexts;
-#[path = "events/given_up.rs"]
-mod given_up;
 #[path = "events/places.rs"]
 mod places;
 #[path = "events/rdma.rs"]

@@ -1,7 +1,7 @@
 //! A network as the engine drives it: [`RemoteAccess`], over any transport in [`Network`](super::Network).
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -85,8 +85,10 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     /// Posts a flush. Its answer comes when everything posted to `rank` so far is in effect there or, without `effect`, when the
     /// sources may be reused.
     fn flush_connection(&self, rank: usize, effect: bool) -> transport::Result<Option<Arc<Answer>>>;
-    /// Ends with an error what is in flight to `rank`, which is lost. Nothing of it touches memory of a caller any more; its answers end in
-    /// a later [`RemoteAccess::progress`].
+    /// Ends with an error what this interface has in flight to `rank`, which counts as lost: it failed, or another interface of this rank
+    /// lost its connection there. Afterwards this interface reaches `rank` no more, and nothing that was in flight touches memory of a
+    /// caller; the answers end in a later [`RemoteAccess::progress`]. Over verbs it blocks until the device has stopped, for three seconds
+    /// at most, in which this rank serves no peer.
     fn cancel(&self, rank: usize);
     /// Whether all puts and rings are in effect. An error names the rank where they never will be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
@@ -186,6 +188,14 @@ impl Answer {
     pub(crate) fn outcome(&self) -> Option<transport::Result<()>> {
         // Pairs with the Release store in `finish`.
         self.has_ended.load(Ordering::Acquire).then(|| self.error.lock().map_or(Ok(()), Err))
+    }
+
+    /// Whether the network no longer touches the memory of the request that `answer`, which nobody else holds, is for.
+    pub(super) fn is_idle(answer: &Arc<Answer>) -> bool {
+        // The network holds the answer as long as it may touch the memory, and drops it with an endpoint that it closes.
+        let is_dropped = Arc::strong_count(answer) == 1;
+        fence(Ordering::Acquire);
+        is_dropped || answer.outcome().is_some()
     }
 
     pub(super) fn finish(&self, outcome: transport::Result<()>) {

@@ -43,10 +43,11 @@ impl Local {
 
 /// What makes progress with requests that have to end, where a wait has ended early: by an error, or by a panic.
 pub(super) trait Drive {
-    /// Makes progress once, and runs no handler. The peer may do the same at the same time, so requests of peers are served too. Where there
-    /// was no progress, a little time passes.
+    /// Makes progress once, and runs no handler. Where there was no progress, a little time passes. The peer may do the same at the same
+    /// time: on the world's thread this serves requests of peers too; elsewhere the world's thread serves them.
     fn drive(&self);
-    /// Cancels what is in flight to `rank` if that rank is lost: the network may not notice, and nobody answers.
+    /// Cancels what is in flight to `rank` if that rank counts as lost, as for [`RemoteAccess::cancel`]: the network may not notice, and
+    /// nobody answers.
     fn cancel_if_lost(&self, rank: usize);
 }
 
@@ -68,8 +69,8 @@ impl Drive for Engine {
 }
 
 impl Engine {
-    /// Makes progress until `is_over`, which requests to `rank` bring about: their answers, the failure of the peer or of the connection, or
-    /// its end with the endpoint.
+    /// Makes progress until `is_over` holds. Requests to `rank` make it hold: they are answered, or they fail because the peer or the
+    /// connection failed, or because they were cancelled.
     pub(crate) fn drive_until(&self, rank: usize, is_over: impl Fn() -> bool) {
         drive_until(self, rank, is_over);
     }
@@ -121,8 +122,8 @@ impl std::fmt::Debug for InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // The network may still read the buffer: buffer and registration are leaked.
-        if !self.is_over() {
+        // Else the network may still read the buffer: buffer and registration are leaked.
+        if !self.answers.iter().all(Answer::is_idle) {
             return;
         }
         // SAFETY: the last use of both. The registration ends before its memory is freed.

@@ -111,7 +111,8 @@ impl Error {
             Error::NoResource | Error::Busy => {
                 crate::Error::WouldBlock { operation, rank, place: crate::CalledAt::default() }
             }
-            Error::ConnectionReset => {
+            // Waits cancel only what is in flight to a rank that counts as lost.
+            Error::ConnectionReset | Error::Canceled => {
                 crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation.into() }
             }
             Error::LockedMemory { asked, free, limit } => crate::Error::OutOfMemory {

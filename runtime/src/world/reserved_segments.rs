@@ -52,6 +52,7 @@ impl ReservedSegments<'_> {
     }
 
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`World::put_segment`]; on the same node a store.
+    /// Over a network 256 KiB and more are not copied: this waits until the network has read them.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::NoSegment`] for another number, and for 1 if static data is not symmetric; [`Error::OutOfBounds`];

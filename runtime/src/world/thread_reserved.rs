@@ -48,6 +48,7 @@ impl ThreadContext {
 
 impl ThreadReservedSegments<'_> {
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`ThreadContext::put_segment`].
+    /// Over a network 256 KiB and more are not copied: this waits until the network has read them.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`]; [`Error::NoSegment`](crate::Error::NoSegment) for another number, and for 1 if static data is not

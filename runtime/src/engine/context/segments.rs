@@ -374,13 +374,14 @@ impl Stream {
     }
 
     /// As [`Stream::put_segment`], but a long source is in flight on return. It may be changed when `events` happen, and when nothing of this
-    /// context is in flight.
+    /// context is in flight; after an error only then.
     ///
     /// # Errors
     /// As [`Stream::put_segment`]; then no event happens.
     ///
     /// # Safety
-    /// `len` bytes at `from` are readable, and nobody changes them, until then.
+    /// `len` bytes at `from` are readable, and nobody changes them, until `events` happen; and until nothing of this context is in flight, if
+    /// there is an error.
     #[expect(clippy::too_many_arguments, reason = "what a put between two segments takes")]
     pub(crate) unsafe fn post_put_segment(
         &self,

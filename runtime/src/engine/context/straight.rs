@@ -65,7 +65,7 @@ impl Stream {
     /// return. When the bytes may be changed, `events` happen.
     ///
     /// # Safety
-    /// The memory is readable, and nobody changes it, until then; and until nothing of this context is in flight, if there is an error.
+    /// The memory is readable, and nobody changes it, until `events` happen; and until nothing of this context is in flight, if there is an error.
     ///
     /// # Errors
     /// As [`Stream::wait`]; then no event happens.

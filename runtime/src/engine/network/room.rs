@@ -46,7 +46,7 @@ where
     /// Returns room to a sender. `false`: the network takes no message now.
     pub(super) fn return_room(&self, to: usize, load: Load) -> bool {
         let sent = self.with(to, |peer| self.tell_room(peer, load));
-        // A peer that is gone needs none. Whatever else fails is tried again: the sender may be waiting for this room.
-        matches!(sent, Ok(_) | Err(NotNow::ConnectionReset))
+        // A peer that counts as lost needs none. Whatever else fails is tried again: the sender may be waiting for this room.
+        matches!(sent, Ok(_) | Err(NotNow::ConnectionReset | NotNow::Canceled))
     }
 }

@@ -9,7 +9,6 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use super::super::claim::Claim;
 use super::super::remote_access::{Answer, Lent};
@@ -92,12 +91,7 @@ impl Transfer {
     /// Whether the network no longer touches the memory, unless more is posted. What is lent can be taken back at any time.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.iter().all(|request| match request {
-            Request::Straight(answer) => {
-                // The network holds the answer as long as it may touch the memory, and drops it with an endpoint that it closes.
-                let is_dropped = Arc::strong_count(answer) == 1;
-                fence(Ordering::Acquire);
-                is_dropped || answer.outcome().is_some()
-            }
+            Request::Straight(answer) => Answer::is_idle(answer),
             Request::Copied(_) => true,
         })
     }

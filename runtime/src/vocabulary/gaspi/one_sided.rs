@@ -120,7 +120,8 @@ impl Process {
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted.
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted,
+    /// unless the target was lost during the call: parts that were posted before may read their source until a [`Process::queue_purge`].
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::None))
     }
@@ -352,7 +353,8 @@ fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: 
 }
 
 impl Queue {
-    /// Posts a request; with an error nothing is posted, unless a process is lost meanwhile.
+    /// Posts a request. With an error nothing is posted, unless a process is lost meanwhile: then
+    /// earlier parts may be in flight until a purge.
     #[inline(always)]
     fn post(&mut self, shared: &Arc<Shared>, request: Request<'_>) -> Result<(), Refused> {
         let Request { parts, rank, notice, .. } = request;
@@ -504,7 +506,7 @@ impl Queue {
                     // What is copied has no event: its flush tells of an error.
                     let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared)] };
                     // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight. The program does
-                    // not change what it posts until a wait.
+                    // not change what it posts until a wait, or a purge after an error.
                     let posted = unsafe { self.stream.post_put_segment(doing, to, number, offset, here, len, events) };
                     posted.map_err(failed)?;
                 }

@@ -1,5 +1,5 @@
-//! Gets that a panic of a handler ends while their answers are under way: afterwards nothing writes to memory that the program has
-//! taken back.
+//! Abandoned gets: a panic of a handler, or a lost peer, ends them while their answers are in flight. Afterwards nothing writes to the
+//! memory, which the program reuses.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{self, Config, check};
 use bellwether_runtime::{
-    Builder, Completion, Error, HandlerId, Result, Simulated, Symmetric, ThreadContext, Transport, World,
+    Builder, Completion, Error, HandlerId, Loss, Result, Simulated, Symmetric, ThreadContext, Transport, World,
 };
 
 use super::{DEADLINE, threads};
@@ -21,15 +21,15 @@ const LONG: usize = (300 << 10) / 8;
 const SHORT: usize = 40;
 /// In virtual nanoseconds. A handler's panic goes on after 200 ms at most, in which its rank tells the sender: answers come later.
 const PARTED: u64 = 250_000_000;
-/// What the program writes to its buffer after a get was given up.
-const TAKEN_BACK: u64 = u64::MAX;
+/// What the program writes to its buffer after it has abandoned a get.
+const REUSED: u64 = u64::MAX;
 
-/// Ends this process if it lives for longer than a test takes: a simulated job has no deadline.
+/// Ends this process if the job takes longer than a job may: a simulated one has no deadline.
 fn watchdog() -> mpsc::Sender<()> {
     let (alive, ended) = mpsc::channel();
     std::thread::spawn(move || {
         if ended.recv_timeout(2 * DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("a test of this file has not ended after {:?}", 2 * DEADLINE);
+            eprintln!("a job of this file has not ended after {:?}", 2 * DEADLINE);
             std::process::abort();
         }
     });
@@ -37,7 +37,7 @@ fn watchdog() -> mpsc::Sender<()> {
 }
 
 /// The payload of the panic.
-struct GivenUp;
+struct Abandoned;
 
 fn numbers(len: usize) -> Vec<u64> {
     (0..len as u64).map(|i| 1 << 32 | i).collect()
@@ -48,7 +48,7 @@ fn numbers(len: usize) -> Vec<u64> {
 struct Shared {
     /// Rank 1 makes no progress until it has slept.
     silent: Arc<AtomicBool>,
-    /// Rank 0 is through.
+    /// Rank 0 has finished.
     over: AtomicBool,
 }
 
@@ -126,13 +126,13 @@ fn interrupt(world: &World, handler: HandlerId, is_real: bool, shared: &Shared) 
         }
         told(world.poll().map(drop))?;
     }
-    // Rank 0 was flushed before it was through: the last panics are here, and are told now.
+    // Rank 0 was flushed before it had finished: the last panics are here, and are told now.
     (0..100).try_for_each(|_| told(world.poll().map(drop)))?;
     world.barrier()
 }
 
-/// Gives up each kind of get, and takes its memory back. Returns how many gets were given up.
-fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared) -> Result<u32> {
+/// Abandons each kind of get, and reuses its memory. Returns how many gets were abandoned.
+fn abandon(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared) -> Result<u32> {
     let armed = Rc::new(Cell::new(None));
     let now = {
         let network = network.cloned();
@@ -144,11 +144,12 @@ fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared
         // Time has passed: the get waits.
         if since.get().is_some_and(|since| since < time()) {
             since.set(None);
-            silent.store(true, Ordering::SeqCst);
+            // In virtual time the partition delays the answers.
+            silent.store(cut.is_none(), Ordering::SeqCst);
             if let Some(network) = &cut {
                 network.partition(&[0], PARTED);
             }
-            resume_unwind(Box::new(GivenUp));
+            resume_unwind(Box::new(Abandoned));
         }
     });
     let world = builder.start()?;
@@ -162,7 +163,7 @@ fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared
         return own.close().map(|()| 0);
     }
     let gets = Gets { world: &world, context: world.context()?, array: &array, number: own.number() };
-    let mut given_up = 0;
+    let mut abandoned = 0;
     for len in [SHORT, LONG] {
         for way in WAYS {
             let mut buffer = vec![0; len];
@@ -177,11 +178,11 @@ fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared
                     assert!(buffer == numbers(len), "{way} of {len} words");
                     continue;
                 }
-                Err(panic) if panic.is::<GivenUp>() => given_up += 1,
+                Err(panic) if panic.is::<Abandoned>() => abandoned += 1,
                 Err(panic) => resume_unwind(panic),
             }
-            buffer.fill(TAKEN_BACK);
-            // Further gets, whose answers may come before those that are awaited no more.
+            buffer.fill(REUSED);
+            // Further gets, whose answers may come before those of the abandoned one.
             drop((array.get_slice_async(1, 5, SHORT), gets.context.get_slice_async(&array.for_threads(), 1, 5, SHORT)));
             for (start, by_context) in [(3, false), (4, true)] {
                 let mut came = [0; SHORT];
@@ -194,26 +195,20 @@ fn give_up(mut builder: Builder, network: Option<&sim::Network>, shared: &Shared
             // All is answered.
             world.fence();
             gets.context.flush_all()?;
-            let written = buffer.iter().filter(|word| **word != TAKEN_BACK).count();
-            assert_eq!(written, 0, "{way} of {len} words: words that were written after it had been given up");
+            let written = buffer.iter().filter(|word| **word != REUSED).count();
+            assert_eq!(written, 0, "{way} of {len} words: words that were written after it had been abandoned");
         }
     }
     shared.over.store(true, Ordering::SeqCst);
     world.barrier()?;
     drop(gets);
     own.close()?;
-    Ok(given_up)
+    Ok(abandoned)
 }
 
 #[test]
-fn a_get_that_is_given_up_leaves_its_memory_alone() {
-    let _watchdog = watchdog();
-    for transport in [Transport::Auto, Transport::ShmContract] {
-        let shared = Shared::default();
-        let ranks = threads(2, transport).build(|builder| give_up(builder, None, &shared)).expect("ranks start");
-        ranks.into_iter().for_each(|rank| assert!(rank.is_ok(), "{rank:?}"));
-    }
-    check("gets that are given up", 1, |seed| {
+fn an_abandoned_get_leaves_its_memory_alone() {
+    check("abandoned gets", 1, |seed| {
         let wild = Config::new(2, seed).wild();
         let networks = [
             ("emulated", wild.clone()),
@@ -222,21 +217,22 @@ fn a_get_that_is_given_up_leaves_its_memory_alone() {
             ("posted, in order", Config { memory: Memory::Posted, ..Config::new(2, seed) }),
         ];
         for (name, config) in networks {
+            let _watchdog = watchdog();
             let (job, shared) = (Simulated::new(config), Shared::default());
             let network = job.network().clone();
-            let ranks = job.build(|builder| give_up(builder, Some(&network), &shared)).expect("the job runs");
+            let ranks = job.build(|builder| abandon(builder, Some(&network), &shared)).expect("the job runs");
             let counts: Vec<u32> =
                 ranks.into_iter().map(|rank| rank.unwrap_or_else(|error| panic!("{name}: {error}"))).collect();
-            assert!(counts[0] > WAYS.len() as u32, "{name}: only {} gets were given up", counts[0]);
+            assert!(counts[0] > WAYS.len() as u32, "{name}: only {} gets were abandoned", counts[0]);
         }
     });
 }
 
 #[test]
 #[ignore = "needs an RDMA device: ci/softroce"]
-fn a_get_that_is_given_up_leaves_its_memory_alone_over_rdma() {
+fn an_abandoned_get_leaves_its_memory_alone_over_rdma() {
     let shared = Shared::default();
-    let ranks = threads(2, Transport::Verbs).build(|builder| give_up(builder, None, &shared)).expect("ranks start");
+    let ranks = threads(2, Transport::Verbs).build(|builder| abandon(builder, None, &shared)).expect("ranks start");
     ranks.into_iter().for_each(|rank| assert!(rank.is_ok(), "{rank:?}"));
 }
 
@@ -254,7 +250,7 @@ fn get_from_one_that_ends(world: &World, network: &sim::Network, by_context: boo
     if world.rank() == 1 {
         world.sleep(Duration::from_nanos(PARTED / 2));
         if panics {
-            resume_unwind(Box::new(GivenUp));
+            resume_unwind(Box::new(Abandoned));
         }
         return Ok(());
     }
@@ -267,12 +263,12 @@ fn get_from_one_that_ends(world: &World, network: &sim::Network, by_context: boo
 }
 
 #[test]
-fn a_get_from_a_rank_that_ends_is_given_up() {
-    let _watchdog = watchdog();
+fn a_get_from_a_rank_that_ends_ends() {
     for (by_context, panics) in [(false, false), (true, false), (false, true), (true, true)] {
+        let _watchdog = watchdog();
         let ended = |outcome: std::thread::Result<Result<Vec<Result<()>>>>| match outcome {
             Ok(ranks) => ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well")),
-            Err(panic) => assert!(panics && panic.is::<GivenUp>()),
+            Err(panic) => assert!(panics && panic.is::<Abandoned>()),
         };
         let job = Simulated::new(Config { served_asleep: false, ..Config::new(2, 1) });
         let program = |world: &World| get_from_one_that_ends(world, job.network(), by_context, panics);
@@ -280,15 +276,15 @@ fn a_get_from_a_rank_that_ends_is_given_up() {
     }
 }
 
-/// Each rank gives up a get of a context while the other does the same: neither waits for messages any more, but both serve.
+/// Each rank abandons a get of a context while the other does the same: neither waits for messages any more, but both serve.
 #[test]
-fn two_ranks_give_up_gets_from_each_other() {
+fn two_ranks_abandon_gets_from_each_other() {
     let _watchdog = watchdog();
     let config = Config { served_asleep: false, ..Config::new(2, 1) };
     let job = Simulated::new(config);
     let network = job.network().clone();
     let ranks = job.build(|mut builder| -> Result<()> {
-        let handler = builder.handler("interrupt", |_, _| resume_unwind(Box::new(GivenUp)));
+        let handler = builder.handler("interrupt", |_, _| resume_unwind(Box::new(Abandoned)));
         let world = builder.start()?;
         let (array, context, other) = (world.alloc::<u64>(LONG)?, world.context()?, 1 - world.rank());
         array.write(0, &numbers(LONG));
@@ -302,12 +298,59 @@ fn two_ranks_give_up_gets_from_each_other() {
         world.sleep(Duration::from_micros(50));
         network.partition(&[0], PARTED);
         let panic = catch_unwind(AssertUnwindSafe(|| get(&mut buffer))).expect_err("the handler panics");
-        assert!(panic.is::<GivenUp>());
+        assert!(panic.is::<Abandoned>());
         let told = world.wait_until(|| false);
         assert!(matches!(told, Err(Error::HandlerPanicked { .. })), "{told:?}");
         get(&mut buffer)?;
         assert!(buffer == numbers(LONG));
         world.barrier()
+    });
+    ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
+}
+
+/// The network breaks the connection of one context to rank 1. Another context, whose own connection is well, is in a get from there:
+/// the get fails, and so does what else that context has in flight to rank 1, with the same error. Its end waits for its put to rank 2.
+#[test]
+fn a_context_whose_connection_is_cancelled_has_lost_its_peer() {
+    const DETECTED: u64 = PARTED / 10;
+    let _watchdog = watchdog();
+    let job = Simulated::new(Config { detection: DETECTED, ..Config::new(3, 1) });
+    let network = job.network();
+    let ranks = job.run(|world| -> Result<()> {
+        let (array, is_lost) = (world.alloc::<u64>(LONG)?, |error: &Error| {
+            matches!(error, Error::PeerLost { rank: 1, cause: Loss::Disconnected, .. })
+        });
+        if world.rank() != 0 {
+            let waited = world.wait_until(|| false);
+            assert!(matches!(waited, Err(Error::PeerLost { rank: 0, .. })), "{waited:?}");
+            let mut word = [0];
+            array.read(0, &mut word);
+            assert!(world.rank() != 2 || word == [7]);
+            return Ok(());
+        }
+        let (shared, mut buffer) = (array.for_threads(), vec![0; LONG]);
+        let broken = world.context()?;
+        broken.get_slice(&shared, 1, 0, &mut buffer[..1])?;
+        // Lost on its way: the context learns of the broken connection.
+        broken.operation().handled(&Completion::new()).invoke(1, (), |_, ()| ())?;
+        network.disconnect_contexts(0, 1);
+        let context = world.context()?;
+        for rank in [1, 2] {
+            context.get_slice(&shared, rank, 0, &mut buffer[..1])?;
+        }
+        let start = network.now();
+        network.partition(&[0], PARTED);
+        for rank in [1, 2] {
+            context.put(&shared, rank, 0, 7)?;
+        }
+        let got = context.get_slice(&shared, 1, 0, &mut buffer);
+        assert!(got.as_ref().is_err_and(is_lost), "{got:?}");
+        assert!(network.now() < start + PARTED, "the get has waited for its answer");
+        let flushed = context.flush_all();
+        assert!(flushed.as_ref().is_err_and(is_lost), "{flushed:?}");
+        drop(context);
+        assert!(network.now() >= start + PARTED, "the end of the context has not waited for its put to rank 2");
+        Ok(())
     });
     ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
 }
