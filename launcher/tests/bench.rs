@@ -2,11 +2,16 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Done, bellwether};
 use serde_json::Value;
 
+/// Ends one that hangs.
+const LIMIT: Duration = Duration::from_secs(300);
+
 fn bench(args: &[&str]) -> Done {
-    common::run(bellwether(&[&["bench"], args].concat()))
+    common::run_within(LIMIT, bellwether(&[&["bench"], args].concat()))
 }
 
 fn lines(done: &Done) -> Vec<Value> {

@@ -263,7 +263,8 @@ impl Losses {
         if let Some(peers) = view.simulated {
             match [view.rank, rank].into_iter().find(|rank| peers.is_dead(*rank)) {
                 Some(dead) => view.job.mark_lost(dead, Loss::Unknown),
-                None => self.cuts.add(rank),
+                None if view.job.loss(rank).is_none() => self.cuts.add(rank),
+                None => {}
             }
             // This rank too: another thread of it may wait.
             (0..view.size).for_each(|rank| peers.notify(rank));

@@ -310,8 +310,8 @@ impl std::fmt::Debug for Signaller {
 
 impl Signaller {
     /// Makes the descriptor readable: ends a wait or a poll, or makes the next [`WakeUp::arm`] [`Arm::Busy`]. Several signals before that
-    /// count as one. Does nothing when the last wake-up of the world is gone. Never blocks, but on a simulated network takes its lock;
-    /// virtual time does not wait for threads that are no ranks: a wait that only such a thread would end fails with
+    /// count as one. Does nothing when the last wake-up of the world is gone. Never blocks, except that on a simulated network it takes
+    /// the network's lock. There, virtual time does not wait for threads that are not ranks: a wait that only such a thread would end fails with
     /// [`Error::Standstill`].
     ///
     /// # Errors

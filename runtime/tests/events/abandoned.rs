@@ -263,7 +263,7 @@ fn get_from_one_that_ends(world: &World, network: &sim::Network, by_context: boo
 }
 
 #[test]
-fn a_get_from_a_rank_that_ends_ends() {
+fn a_get_returns_when_its_peer_has_ended() {
     for (by_context, panics) in [(false, false), (true, false), (false, true), (true, true)] {
         let _watchdog = watchdog();
         let ended = |outcome: std::thread::Result<Result<Vec<Result<()>>>>| match outcome {

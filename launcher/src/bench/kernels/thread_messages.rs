@@ -60,6 +60,8 @@ impl Words {
 /// Of the runtime.
 pub fn messages(session: &Session) -> Result<Measured> {
     let world = &session.world;
+    // Rank 0 sends when it has the array; rank 1 may take messages before it has.
+    let before = session.pongs.get();
     let array = world.alloc::<u64>(RINGS + THREADS * DEPTH * LINE)?;
     let mut measured = Measured { name: "threads-am".into(), on_cpu: 1.0, ..Measured::default() };
     if world.rank() < 2 {
@@ -70,7 +72,7 @@ pub fn messages(session: &Session) -> Result<Measured> {
             receiver.get(ROUND).store(OVER, Ordering::Release);
             factors(&times?, session.task.batches, bursts(session), &mut measured);
         } else {
-            take_all(session, sender, receiver)?;
+            take_all(session, before, sender, receiver)?;
         }
     }
     world.barrier()?;
@@ -81,9 +83,8 @@ fn bursts(session: &Session) -> usize {
     session.operations(BURSTS, usize::MAX, LINE)
 }
 
-/// Rank 1: takes what was sent, whenever rank 0 says so.
-fn take_all(session: &Session, sender: Words, receiver: Words) -> Result<()> {
-    let before = session.pongs.get();
+/// Rank 1: takes what was sent, whenever rank 0 says so. `before`: messages that came before.
+fn take_all(session: &Session, before: u64, sender: Words, receiver: Words) -> Result<()> {
     let mut taken = 0;
     loop {
         let mut polls = 0u32;

@@ -122,7 +122,8 @@ pub struct Link {
     /// Of these, those that the peer was told of.
     told: u64,
     ack_now: bool,
-    /// Nothing sent over the last connection is acknowledged: until then nobody knows that frames get through.
+    /// No frame has been acknowledged since the last connect, so it is not known whether frames get through. Until then every new
+    /// frame asks for an acknowledgement.
     is_unproven: bool,
     /// Frames framed when the peer was asked last to acknowledge at once.
     asked: u64,
@@ -210,8 +211,11 @@ impl Link {
         // Confirms the connection to the dialer, and what came before it broke.
         self.ack_now = true;
         self.is_unproven = true;
-        if let Some(sent) = self.unacked.back_mut() {
-            sent.flags |= WANT_ACK;
+        // Of those that are sent again the first tells that frames get through, and the last that all have.
+        for end in [0, self.unacked.len().saturating_sub(1)] {
+            if let Some(sent) = self.unacked.get_mut(end) {
+                sent.flags |= WANT_ACK;
+            }
         }
         Ok(())
     }

@@ -29,7 +29,8 @@ pub(super) fn token() -> usize {
     TOKEN.with(|token| std::ptr::from_ref(token) as usize)
 }
 
-/// The number of the slot of this thread's atomic operations. Threads of the program, also ended ones, get them in turn.
+/// The number of the slot of this thread's atomic operations. Each thread gets the next number at its first atomic
+/// operation, and keeps it; an ended thread's number is not given back.
 #[inline]
 fn atomic_slot() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);

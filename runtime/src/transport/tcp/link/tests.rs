@@ -119,7 +119,7 @@ fn content(token: u64, address: u64, at: usize) -> u8 {
 }
 
 #[test]
-fn the_first_frames_of_a_connection_are_acknowledged_unasked() {
+fn the_first_frames_of_a_connection_are_acknowledged_at_once() {
     let mut pair = Pair::new(LIMITS);
     let turns = |pair: &mut Pair| {
         // What end 1 sends of itself is sent before anything has come.

@@ -148,10 +148,12 @@ fn a_link_on_which_all_is_well_is_not_missing_however_quiet_it_is() {
     }
     let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
     let is_missing = |end: usize| ends[end].shared().lock().core.peer(1 - end as u32).missing_since.is_some();
+    let epoch = |end: usize| ends[end].shared().lock().core.peer(1 - end as u32).link.epoch();
     // Over the first connection; over one after a break, with nothing under way; with a message; with one that is sent again.
     for (sender, cutter) in [(Some(0), None), (None, Some(0)), (Some(1), None), (Some(0), Some(0)), (Some(1), Some(0))]
     {
         let before = came.get();
+        let epochs = [0, 1].map(epoch);
         if let Some(sender) = sender {
             assert_eq!(to[sender].am_short(0, 0, &[]), Ok(()));
         }
@@ -161,7 +163,11 @@ fn a_link_on_which_all_is_well_is_not_missing_however_quiet_it_is() {
         if sender.is_some() {
             wait("the message", || came.get() > before, || turn(&ends));
         }
+        if cutter.is_some() {
+            wait("another connection", || [0, 1].iter().all(|end| epoch(*end) > epochs[*end]), || turn(&ends));
+        }
         wait("a quiet link", || !is_missing(0) && !is_missing(1), || turn(&ends));
+        assert!(to.iter().all(|end| end.check().is_ok()), "the peer is lost");
     }
 }
 
