@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
-use bellwether_runtime::{Completion, Error, Result, Transport, World};
+use bellwether_runtime::{Completion, Error, Result, ThreadContext, Transport, World};
 
 const WORDS: usize = 1000;
 /// One that is zero at first, one that is not, and a large one that is never used.
@@ -61,7 +61,12 @@ fn read(world: &World, rank: usize, address: usize, len: usize) -> Result<Vec<u8
 }
 
 /// Puts, gets and changes static data and the heap of rank 1 by the numbers of their segments. It does nothing for that.
-fn by_number(world: &World, statics: bool, (offset, heap): (Option<usize>, usize)) -> Result<()> {
+fn by_number(
+    world: &World,
+    context: &ThreadContext,
+    statics: bool,
+    (offset, heap): (Option<usize>, usize),
+) -> Result<()> {
     // SAFETY: all accesses are to `NUMBERED` and to an array of words, of which any bits are valid.
     let reserved = unsafe { world.reserved_segments() };
     let mut segments = vec![(0, heap)];
@@ -82,7 +87,6 @@ fn by_number(world: &World, statics: bool, (offset, heap): (Option<usize>, usize
             assert_eq!(before, 5, "segment {number}");
         }
         // By a context, and with events.
-        let context = world.context()?;
         // SAFETY: as above.
         let by_context = unsafe { context.reserved_segments() };
         let (again, done) = (put.iter().map(|byte| !byte).collect::<Vec<_>>(), Completion::new());
@@ -135,6 +139,13 @@ fn stops(controller: &Controller) -> Result<()> {
     assert_eq!(offset.is_some(), statics);
     let all = world.allgather(&[own])?;
     let [pid, data, bell, number, count, address] = all[1];
+    let context = world.context()?;
+    if world.rank() == 0 {
+        // Over a network the connections of a context take the target.
+        // SAFETY: words of an array, of which any bits are valid.
+        unsafe { context.reserved_segments() }.get(1, 0, heap_offset, &mut [0; 8])?;
+    }
+    world.barrier()?;
     if world.rank() == 0 {
         let signal = |signal| {
             // SAFETY: a process of this job.
@@ -168,7 +179,7 @@ fn stops(controller: &Controller) -> Result<()> {
             world.fetch_segment(AtomicOp::Add, 1, 1, at, 1u64).map(drop),
         ];
         assert!(refused.iter().all(|call| matches!(call, Err(Error::NoSegment { .. }))), "{refused:?}");
-        by_number(&world, statics, (offset, heap_offset))?;
+        by_number(&world, &context, statics, (offset, heap_offset))?;
         world.put_segment(1, number as u32, 0, &put)?;
         let mut came = vec![0; put.len()];
         world.get_segment(1, number as u32, 0, &mut came)?;
