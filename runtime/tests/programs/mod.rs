@@ -29,13 +29,13 @@ fn threads<R: Send>(ranks: usize, program: impl Fn(&World) -> R + Sync) -> Resul
     Threads::new(ranks).settings(settings()).run(program)
 }
 
-/// Ends the test program if it is still there after a minute and a half, or much later under the thread sanitizer:
+/// Ends the test program if it is still there after this time, in which all of its tests run even under a sanitizer on a busy machine:
 /// something hangs.
 fn watchdog() {
     static START: Once = Once::new();
     START.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(if cfg!(bellwether_tsan) { 400 } else { 90 }));
+            std::thread::sleep(Duration::from_secs(400));
             eprintln!("a test of this file hangs");
             std::process::abort();
         });

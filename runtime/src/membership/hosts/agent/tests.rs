@@ -246,6 +246,20 @@ fn a_death_is_told_to_all_hosts_and_a_lost_host_is_the_loss_of_its_ranks() {
 }
 
 #[test]
+fn the_hub_tells_of_a_host_whose_connection_ended() {
+    let mut hosts = hosts();
+    arrive_all(&hosts);
+    hosts[0].job.mark_lost(2, Loss::Exited(3));
+    for host in &hosts {
+        host.waits_for(|job| job.first_lost() == Some((2, Loss::Exited(3))));
+    }
+    // A leader goes without a word.
+    drop(hosts[1].agent.take());
+    hosts[0].waits_for(|job| job.loss(1) == Some(Loss::Disconnected));
+    hosts[2].waits_for(|job| job.loss(1) == Some(Loss::Disconnected));
+}
+
+#[test]
 fn a_rank_that_arrives_and_leaves_between_two_reads_of_the_roster_is_told() {
     let hosts = hosts();
     for rank in 0..4 {
