@@ -37,7 +37,7 @@ fn g16_ten_thousand_queues_leave_nothing_behind() {
 
 #[test]
 fn g68_a_receiver_sleeps_until_a_message_comes() {
-    // What it polls for before it sleeps is processor time, too.
+    // Polling before it sleeps would take processor time, too.
     let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_SPIN", "0")];
     run(command(PROGRAM).envs(settings).arg("receiver"), LIMIT).expect_success();
 }

@@ -355,7 +355,7 @@ impl ThreadContext {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
         let (stream, place) = (Arc::clone(&self.stream), Location::caller());
         let stage = match stage {
-            // What it was made of names lines of the library.
+            // The error of the inner call names a line of the library.
             Stage::Done(outcome) => Stage::Done(outcome.map_err(|error| error.only_at(place))),
             stage => stage,
         };

@@ -80,7 +80,7 @@ impl<R> Posted<R> {
     fn of(engine: &Rc<Engine>, doing: &'static str, stage: Stage<R>) -> Posted<R> {
         let place = engine.place();
         let stage = match stage {
-            // What it was made of names lines of the library.
+            // The error of the inner call names a line of the library.
             Stage::Done(outcome) => Stage::Done(outcome.map_err(|error| error.only_at(place))),
             stage => stage,
         };

@@ -503,7 +503,7 @@ impl Queue {
                 for part in parts() {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
-                    // What is copied has no event: its flush tells of an error.
+                    // A copied write has no event: the flush of its queue returns its error.
                     let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared)] };
                     // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight. The program does
                     // not change what it posts until a wait, or a purge after an error.
@@ -571,7 +571,7 @@ impl Queue {
     }
 }
 
-/// A request of a queue has failed after it was posted: a wait tells of it.
+/// Notes that a request of a queue failed after it was posted. The next wait on the queue returns the error.
 fn note_failure(shared: &Shared, failed: &AtomicBool, error: &Error) {
     if let Error::PeerLost { rank, .. } = error {
         shared.corrupt(*rank);
