@@ -433,6 +433,7 @@ fn wrong_arguments_of_the_test_attribute_are_told() {
         says,
         items: true,
         wrong,
+        // Text of a program that is only compiled: `#[bellwether::test]` keeps attributes that follow.
         right: "#[bellwether::test]\n#[ignore]\nfn f(world: &World) -> bellwether::Result<()> { world.barrier() }",
     };
     let signature = "a test takes one argument, `world: &World`, and is neither generic nor async";

@@ -4,7 +4,7 @@ use super::super::operation::Change;
 use super::super::reserved_segments::{HEAP, STATICS};
 use super::super::segments::ADDRESS;
 use super::Stream;
-use super::segments::Place;
+use super::segments::{Place, change_at, misaligned};
 use crate::error::{CalledAt, Error, Result, check_range};
 
 impl Stream {
@@ -110,13 +110,6 @@ impl Stream {
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
         let width = change.width as usize;
-        let misaligned = |address: usize| Error::Misaligned {
-            operation: doing,
-            rank,
-            address,
-            alignment: width,
-            place: CalledAt::default(),
-        };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let by_network =
@@ -126,19 +119,10 @@ impl Stream {
             // Slots begin at a page, and so do heaps.
             return match (at & !ADDRESS).is_multiple_of(width) {
                 true => self.atomic(doing, rank, at, change),
-                false => Err(misaligned(at & !ADDRESS)),
+                false => Err(misaligned(doing, rank, at & !ADDRESS, width)),
             };
         }
-        match self.locate_reserved(doing, rank, number, offset, width)? {
-            Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
-            Place::Here(at, _using) => Ok(at_once(at)),
-            Place::Attached(..) | Place::Network(_) => {
-                let why = format!(
-                    "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use \
-                     World::reserved_segments"
-                );
-                Err(Error::InvalidArgument { operation: doing, why })
-            }
-        }
+        let place = self.locate_reserved(doing, rank, number, offset, width)?;
+        change_at(doing, (rank, width), place, "World::reserved_segments", at_once)
     }
 }

@@ -210,6 +210,30 @@ impl Reached<'_> {
     }
 }
 
+pub(super) fn misaligned(operation: &'static str, rank: usize, address: usize, alignment: usize) -> Error {
+    Error::Misaligned { operation, rank, address, alignment, place: CalledAt::default() }
+}
+
+/// Changes a word of `width` bytes of `rank` where the processor can; `instead` names the call that also can where it cannot.
+pub(super) fn change_at(
+    doing: &'static str,
+    (rank, width): (usize, usize),
+    place: Place<'_>,
+    instead: &str,
+    at_once: impl FnOnce(*mut u8) -> u64,
+) -> Result<u64> {
+    match place {
+        Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(doing, rank, at.addr(), width)),
+        Place::Here(at, _using) => Ok(at_once(at)),
+        Place::Attached(..) | Place::Network(_) => {
+            let why = format!(
+                "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use {instead}"
+            );
+            Err(Error::InvalidArgument { operation: doing, why })
+        }
+    }
+}
+
 impl Stream {
     /// The segments of `rank`, for a few stores or loads: it never waits while this lives.
     ///
@@ -569,13 +593,7 @@ impl Stream {
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
         let width = change.width as usize;
-        let misaligned = |address: usize| Error::Misaligned {
-            operation: doing,
-            rank,
-            address,
-            alignment: width,
-            place: CalledAt::default(),
-        };
+        let misaligned = |address| misaligned(doing, rank, address, width);
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         if self.network.is_some() && self.driven().networks.to(rank).changes_segments() {
@@ -592,17 +610,8 @@ impl Stream {
             let outcome = self.atomic(doing, rank, ADDRESS + start + offset, change);
             return self.unless_closed(doing, rank, number, outcome);
         }
-        match self.locate(doing, rank, number, offset, width)? {
-            Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
-            Place::Here(at, _using) => Ok(at_once(at)),
-            Place::Attached(..) | Place::Network(_) => {
-                let why = format!(
-                    "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use \
-                     World::fetch_segment, or a segment of World::segment"
-                );
-                Err(Error::InvalidArgument { operation: doing, why })
-            }
-        }
+        let place = self.locate(doing, rank, number, offset, width)?;
+        change_at(doing, (rank, width), place, "World::fetch_segment, or a segment of World::segment", at_once)
     }
 
     /// Moves bytes by cross-memory attach.
