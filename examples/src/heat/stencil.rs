@@ -1,6 +1,6 @@
 //! One time step of the heat equation on a band of rows: the explicit 5-point scheme.
 //!
-//! A free cell moves towards its four neighbours: `t + alpha * ((n - t) + (s - t) + (w - t) + (e - t))`. Through
+//! A free cell moves towards the mean of its four neighbours: `t + alpha * ((n + s) + (w + e) - 4 * t)`. Through
 //! insulation and through the plate's edge no heat flows: such a neighbour counts as having the cell's own temperature.
 //! The new temperature of a cell depends on five old ones in a fixed order, so it is the same, bit for bit, however the
 //! plate is cut into bands.
@@ -66,7 +66,7 @@ pub struct Stencil {
 /// The new temperature of a cell from its own and its neighbours'.
 #[inline(always)]
 fn relax(alpha: f64, own: f64, north: f64, south: f64, west: f64, east: f64) -> f64 {
-    own + alpha * (((north - own) + (south - own)) + ((west - own) + (east - own)))
+    own + alpha * (((north + south) + (west + east)) - 4.0 * own)
 }
 
 impl Stencil {
@@ -269,8 +269,7 @@ fn relax_vectors(alpha: f64, own: &[f64], north: &[f64], south: &[f64], west: &[
 }
 
 /// As [`relax_vectors`], of four rows with all neighbours, between two more; these slices have one more cell on either side. Each cell
-/// above or below is loaded once for all, and the difference between two rows is taken once: with the other sign it has the same bits,
-/// and its sum with another has the bits of that one's difference with it.
+/// above or below is loaded once for all.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "as said above")]
 fn relax_vectors_of_four<A: Add>(
@@ -294,13 +293,13 @@ fn relax_vectors_of_four<A: Add>(
     let [west_a, west_b, west_c, west_d] = [first, second, third, fourth].map(|row| &row[..len]);
     let [east_a, east_b, east_c, east_d] = [first, second, third, fourth].map(|row| &row[2..len + 2]);
     for i in 0..len {
-        let (above, below) = (add.less(north[i], a[i]), add.less(south[i], d[i]));
-        let (ab, bc, cd) = (b[i] - a[i], add.less(c[i], b[i]), d[i] - c[i]);
-        let horizontal = |west: f64, own: f64, east: f64| (west - own) + add.less(east, own);
-        next_first[i] = a[i] + alpha * add.sum(above + ab, horizontal(west_a[i], a[i], east_a[i]));
-        next_second[i] = b[i] + alpha * add.sum(bc - ab, horizontal(west_b[i], b[i], east_b[i]));
-        next_third[i] = c[i] + alpha * add.sum(cd - bc, horizontal(west_c[i], c[i], east_c[i]));
-        next_fourth[i] = d[i] + alpha * add.sum(below - cd, horizontal(west_d[i], d[i], east_d[i]));
+        let cell = |north: f64, own: f64, south: f64, west: f64, east: f64| {
+            own + alpha * add.less_four(add.sum(north, south) + (west + east), own)
+        };
+        next_first[i] = cell(north[i], a[i], b[i], west_a[i], east_a[i]);
+        next_second[i] = cell(a[i], b[i], c[i], west_b[i], east_b[i]);
+        next_third[i] = cell(b[i], c[i], d[i], west_c[i], east_c[i]);
+        next_fourth[i] = cell(c[i], d[i], south[i], west_d[i], east_d[i]);
     }
 }
 
@@ -308,8 +307,8 @@ fn relax_vectors_of_four<A: Add>(
 trait Add: Copy {
     /// `a + b`
     fn sum(self, a: f64, b: f64) -> f64;
-    /// `a - b`
-    fn less(self, a: f64, b: f64) -> f64;
+    /// `a - 4 * b`
+    fn less_four(self, a: f64, b: f64) -> f64;
 }
 
 /// As such.
@@ -323,14 +322,14 @@ impl Add for Plain {
     }
 
     #[inline(always)]
-    fn less(self, a: f64, b: f64) -> f64 {
-        a - b
+    fn less_four(self, a: f64, b: f64) -> f64 {
+        a - 4.0 * b
     }
 }
 
-/// As fused multiplications and additions with a factor of 1, which round once as an addition does. The scheme is nearly all additions,
-/// and some processors (Zen) multiply and fuse in other units than those that add: so all of them have work. Only for processors that
-/// have such instructions: elsewhere each is a call.
+/// As fused multiplications and additions with factors that are powers of two, whose products are exact: these round once, as an addition
+/// does. The scheme is mostly additions, and some processors (Zen) multiply and fuse in other units than those that add: so all of them
+/// have work. Only for processors that have such instructions: elsewhere each is a call.
 #[derive(Clone, Copy)]
 struct Fused {
     /// 1, hidden from the compiler, which would go back to additions.
@@ -350,8 +349,8 @@ impl Add for Fused {
     }
 
     #[inline(always)]
-    fn less(self, a: f64, b: f64) -> f64 {
-        a.mul_add(self.one, -b)
+    fn less_four(self, a: f64, b: f64) -> f64 {
+        b.mul_add(-4.0, a)
     }
 }
 

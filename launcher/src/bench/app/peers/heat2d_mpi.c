@@ -13,7 +13,7 @@ static void relax(int width, int from, int to, double alpha, const double *restr
     const double *own = now + (size_t)y * width, *north = own - width, *south = own + width;
     double *out = next + (size_t)y * width;
     for (int x = 1; x < width - 1; x++)
-      out[x] = own[x] + alpha * (((north[x] - own[x]) + (south[x] - own[x])) + ((own[x - 1] - own[x]) + (own[x + 1] - own[x])));
+      out[x] = own[x] + alpha * (((north[x] + south[x]) + (own[x - 1] + own[x + 1])) - 4 * own[x]);
   }
 }
 
