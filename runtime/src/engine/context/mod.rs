@@ -29,6 +29,7 @@ use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
+pub(crate) use self::segments::Locate;
 pub(super) use self::segments::{Flush, Leaving};
 use self::segments::{Users, Using};
 use self::siblings::{Siblings, Uses};
