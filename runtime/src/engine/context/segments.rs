@@ -409,8 +409,8 @@ impl Stream {
             }
             Place::Network(at) => {
                 let remote = HeapRange { rank, offset: at, len };
-                // SAFETY: the caller's.
-                let outcome = unsafe { self.post_put(doing, remote, from, events) };
+                // SAFETY: the caller's; nothing has to be kept for it.
+                let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), events) };
                 return self.unless_closed(doing, rank, number, outcome);
             }
         }
