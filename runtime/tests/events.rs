@@ -6,6 +6,8 @@ mod abandoned;
 mod contexts;
 #[path = "events/lent.rs"]
 mod lent;
+#[path = "events/many.rs"]
+mod many;
 #[path = "events/places.rs"]
 mod places;
 #[path = "events/rdma.rs"]

@@ -172,6 +172,11 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
+    /// Most contexts that a rank can have at a time where networks have run out of interfaces: one of each is its own.
+    pub(super) fn most_contexts(&self) -> usize {
+        self.list.iter().map(|network| network.most_interfaces() - 1).min().unwrap_or(usize::MAX)
+    }
+
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)

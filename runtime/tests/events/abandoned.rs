@@ -374,6 +374,8 @@ fn a_peer_that_only_a_context_has_lost_gets_its_room_back() {
         if world.rank() == 1 {
             array.write(0, &numbers(LONG));
             world.barrier()?;
+            // Until the network is parted, and the get under way.
+            world.sleep(Duration::from_nanos(PARTED / 2));
             // None fails: rank 0 leaves when it has handled all.
             (0..MESSAGES).try_for_each(|_| world.send(0, handler, &[]))?;
             let waited = world.wait_until(|| false);
