@@ -3,7 +3,7 @@
 use super::super::reserved_segments::{HEAP, STATICS};
 use super::super::segments::ADDRESS;
 use super::Stream;
-use super::segments::Place;
+use super::segments::Access;
 use crate::error::{CalledAt, Error, Result, check_range};
 
 impl Stream {
@@ -18,7 +18,7 @@ impl Stream {
         offset: usize,
         len: usize,
         by_network: bool,
-    ) -> Result<Place<'_>> {
+    ) -> Result<Access<'_>> {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let none = || Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
@@ -35,9 +35,9 @@ impl Stream {
         };
         check_range(doing, rank, offset, len, available)?;
         if by_network {
-            return Ok(Place::Network(start + offset));
+            return Ok(Access::Network(start + offset));
         }
         // SAFETY: inside a part of the slot of a rank that is mapped, as just checked.
-        Ok(Place::Here(unsafe { self.node.slot(rank).add(start + offset) }, self.using.begin()))
+        Ok(Access::Here(unsafe { self.node.slot(rank).add(start + offset) }, self.using.begin()))
     }
 }

@@ -147,10 +147,10 @@ impl Shared {
 /// How bytes of a segment are found: [`Stream::locate_segment`], or, of a reserved segment, [`Stream::locate_reserved`]. Takes the name of the
 /// operation for errors; rank and number of the segment; offset and length; and whether the network is to reach the bytes also where they
 /// are mapped.
-pub(crate) type Locate = for<'a> fn(&'a Stream, &'static str, (usize, u32), usize, usize, bool) -> Result<Place<'a>>;
+pub(crate) type Locate = for<'a> fn(&'a Stream, &'static str, (usize, u32), usize, usize, bool) -> Result<Access<'a>>;
 
-/// Where bytes of a segment are reached.
-pub(crate) enum Place<'a> {
+/// How bytes of a segment are reached.
+pub(crate) enum Access<'a> {
     /// Here, as long as the use lasts.
     Here(*mut u8, InUse<'a>),
     /// At this address of a rank whose memory is mapped, but not this part: by the kernel, as long as the use lasts.
@@ -276,11 +276,11 @@ impl Stream {
         offset: usize,
         len: usize,
         by_network: bool,
-    ) -> Result<Place<'_>> {
+    ) -> Result<Access<'_>> {
         if !by_network && self.node.is_own() {
             let using = self.using.begin();
             if let Some(place) = self.mapped_segments.reach(rank, number, offset, len) {
-                return Ok(Place::Here(place, using));
+                return Ok(Access::Here(place, using));
             }
         }
         self.locate_apart(doing, (rank, number), offset, len, by_network)
@@ -294,7 +294,7 @@ impl Stream {
         offset: usize,
         len: usize,
         by_network: bool,
-    ) -> Result<Place<'_>> {
+    ) -> Result<Access<'_>> {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
@@ -304,15 +304,15 @@ impl Stream {
         if by_network || !self.is_mapped(rank) {
             let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
             check_range(doing, rank, offset, len, found.len)?;
-            return Ok(Place::Network(ADDRESS + found.start + offset));
+            return Ok(Access::Network(ADDRESS + found.start + offset));
         }
         let using = self.using.begin();
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
         check_range(doing, rank, offset, len, found.len)?;
         let address = found.start + offset;
         Ok(match self.mapped_segments.place(rank, address, len) {
-            Some(place) => Place::Here(place, using),
-            None => Place::Attached(address, using),
+            Some(place) => Access::Here(place, using),
+            None => Access::Attached(address, using),
         })
     }
 
@@ -359,17 +359,17 @@ impl Stream {
         bytes: &[u8],
     ) -> Result<()> {
         match locate(self, doing, (rank, number), offset, bytes.len(), false)? {
-            Place::Here(to, _using) => {
+            Access::Here(to, _using) => {
                 // SAFETY: inside an open segment, which stays open as long as it is in use.
                 unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
                 Ok(())
             }
-            Place::Attached(address, _using) => {
+            Access::Attached(address, _using) => {
                 let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, start, address, len) }
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let outcome = self.put(doing, rank, at, bytes);
                 self.unless_closed(doing, rank, number, outcome)
             }
@@ -397,17 +397,17 @@ impl Stream {
         events: Vec<Event>,
     ) -> Result<()> {
         match self.locate_segment(doing, (rank, number), offset, len, false)? {
-            Place::Here(to, using) => {
+            Access::Here(to, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(to, from, len) };
                 drop(using);
             }
-            Place::Attached(address, using) => {
+            Access::Attached(address, using) => {
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, from.cast_mut(), address, len) }?;
                 drop(using);
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let remote = HeapRange { rank, offset: at, len };
                 // SAFETY: the caller's; nothing has to be kept for it.
                 let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), events) };
@@ -438,7 +438,7 @@ impl Stream {
             place: CalledAt::default(),
         };
         match self.locate_segment(doing, (rank, number), offset, word.len(), false)? {
-            Place::Here(to, using) => {
+            Access::Here(to, using) => {
                 if !to.addr().is_multiple_of(word.len()) {
                     return Err(misaligned(to.addr()));
                 }
@@ -451,8 +451,8 @@ impl Stream {
                 self.announce(rank);
                 Ok(())
             }
-            Place::Attached(address, _) if !address.is_multiple_of(word.len()) => Err(misaligned(address)),
-            Place::Attached(address, using) => {
+            Access::Attached(address, _) if !address.is_multiple_of(word.len()) => Err(misaligned(address)),
+            Access::Attached(address, using) => {
                 fence(Ordering::SeqCst);
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, word.as_ptr().cast_mut(), address, word.len()) }?;
@@ -462,8 +462,8 @@ impl Stream {
                 }
                 Ok(())
             }
-            Place::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
-            Place::Network(at) => {
+            Access::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
+            Access::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 let put = Operation::Put { offset: at, bytes: word, done: 0, after: true, tell: true };
                 let outcome = self.perform(doing, rank, put);
@@ -488,17 +488,17 @@ impl Stream {
         into: &mut [u8],
     ) -> Result<()> {
         match locate(self, doing, (rank, number), offset, into.len(), false)? {
-            Place::Here(from, _using) => {
+            Access::Here(from, _using) => {
                 // SAFETY: as in `put_segment`.
                 unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
                 Ok(())
             }
-            Place::Attached(address, _using) => {
+            Access::Attached(address, _using) => {
                 let (start, len) = (into.as_mut_ptr(), into.len());
                 // SAFETY: as in `put_segment`; `into` is ours.
                 unsafe { self.attach(doing, Direction::Get, rank, start, address, len) }
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let outcome = self.get(doing, rank, at, into);
                 self.unless_closed(doing, rank, number, outcome)
             }
@@ -525,21 +525,21 @@ impl Stream {
         events: Vec<Event>,
     ) -> Result<()> {
         match self.locate_segment(doing, (rank, number), offset, len, false)? {
-            Place::Here(from, using) => {
+            Access::Here(from, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(into, from, len) };
                 drop(using);
                 self.happened(events);
                 Ok(())
             }
-            Place::Attached(address, using) => {
+            Access::Attached(address, using) => {
                 // SAFETY: as above.
                 unsafe { self.attach(doing, Direction::Get, rank, into, address, len) }?;
                 drop(using);
                 self.happened(events);
                 Ok(())
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 // SAFETY: the caller's.
                 unsafe { self.track_get(doing, HeapRange { rank, offset: at, len }, into, events) };
@@ -574,17 +574,17 @@ impl Stream {
         let by_network =
             self.network.is_some() && (number == HEAP || self.driven().networks.to(rank).changes_segments());
         match locate(self, doing, (rank, number), offset, width, by_network)? {
-            Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
-            Place::Here(at, _using) => Ok(at_once(at)),
+            Access::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
+            Access::Here(at, _using) => Ok(at_once(at)),
             // Slots begin at a page, and so do heaps.
-            Place::Network(at) if by_network && !(at & !ADDRESS).is_multiple_of(width) => {
+            Access::Network(at) if by_network && !(at & !ADDRESS).is_multiple_of(width) => {
                 Err(misaligned(at & !ADDRESS))
             }
-            Place::Network(at) if by_network => {
+            Access::Network(at) if by_network => {
                 let outcome = self.atomic(doing, rank, at, change);
                 self.unless_closed(doing, rank, number, outcome)
             }
-            Place::Attached(..) | Place::Network(_) => {
+            Access::Attached(..) | Access::Network(_) => {
                 let instead = match (number as usize) < SEGMENTS_FIRST {
                     true => "World::reserved_segments",
                     false => "World::fetch_segment, or a segment of World::segment",
