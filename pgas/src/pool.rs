@@ -117,7 +117,7 @@ impl Pool {
     /// closes the registration of handlers.
     ///
     /// # Errors
-    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::OutOfMemory`] if it has no interface for even
+    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::NoContext`] if it has no interface for even
     /// one context.
     #[track_caller]
     pub fn new(world: &World) -> Result<Pool> {
@@ -267,7 +267,7 @@ fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
     while contexts.len() < count {
         match world.context() {
             Ok(context) => contexts.push(context),
-            Err(Error::OutOfMemory { .. }) if !contexts.is_empty() => break,
+            Err(Error::NoContext { .. } | Error::OutOfMemory { .. }) if !contexts.is_empty() => break,
             Err(error) => return Err(error),
         }
     }

@@ -231,6 +231,19 @@ pub enum Error {
         /// Where the program made the call.
         place: CalledAt,
     },
+    /// This rank has as many contexts as its network has interfaces for.
+    #[error(
+        "this rank has the {limit} contexts that there can be at a time over {network}, where each has an interface of its own; drop \
+         contexts that are not in use, or let threads share one{place}"
+    )]
+    NoContext {
+        /// Contexts that a rank may have at a time.
+        limit: usize,
+        /// The network.
+        network: String,
+        /// Where the program made the call.
+        place: CalledAt,
+    },
     /// A rank died, panicked or left while this one still needed it.
     #[error("{doing}: rank {rank} is gone: {cause}{}", .doing.called())]
     PeerLost {
@@ -604,6 +617,7 @@ impl Error {
             | Error::NoSegment { place, .. }
             | Error::Misaligned { place, .. }
             | Error::OutOfMemory { place, .. }
+            | Error::NoContext { place, .. }
             | Error::InsideHandler { place, .. }
             | Error::WouldBlock { place, .. } => Some(place),
             _ => None,

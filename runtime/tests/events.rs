@@ -4,6 +4,10 @@
 mod abandoned;
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/lent.rs"]
+mod lent;
+#[path = "events/many.rs"]
+mod many;
 #[path = "events/places.rs"]
 mod places;
 #[path = "events/rdma.rs"]

@@ -228,12 +228,13 @@ fn long_transfers_go_in_many_requests() {
     }
 }
 
-/// Open descriptors, and bytes of memory.
-fn footprint() -> (usize, usize) {
+/// Open descriptors, bytes of memory, and mappings.
+fn footprint() -> (usize, usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux").count();
+    let mappings = std::fs::read_to_string("/proc/self/maps").expect("Linux").lines().count();
     let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    (descriptors, pages * 4096)
+    (descriptors, pages * 4096, mappings)
 }
 
 /// Makes and drops so many contexts, each of which puts, and sends a short message and a longer one.
@@ -284,6 +285,8 @@ fn ten_thousand_contexts_leave_nothing_behind() {
             // The ranks are threads of one process, and each has its look.
             assert!(after.0 <= before.0 + 4, "{} descriptors, then {}", before.0, after.0);
             assert!(after.1 < before.1 + (4 << 20), "{} bytes, then {}", before.1, after.1);
+            // The allocator may map a few more.
+            assert!(after.2 <= before.2 + 16, "{} mappings, then {}", before.2, after.2);
             world.barrier()
         });
     }

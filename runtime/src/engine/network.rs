@@ -18,7 +18,7 @@ use self::peer::Peer;
 use self::window::Handled;
 pub(super) use self::window::Load;
 use super::dispatch::{Arrival, Taken};
-use super::pieces::{Connection, Piece};
+use super::pieces::{Connection, Registration};
 use super::remote_access::{Answer, RemoteAccess};
 use crate::error::Error;
 use crate::memory::layout::{LINE, SlotLayout};
@@ -228,7 +228,7 @@ impl<D: Domain> Network<D> {
 }
 
 /// Address of `offset`, which is in the piece, as its owner's network has it.
-fn remote(piece: &Piece<RemoteKey>, offset: usize) -> u64 {
+fn remote(piece: &Registration<RemoteKey>, offset: usize) -> u64 {
     piece.key.address() + piece.within(offset)
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::dispatch::Arrival;
 use super::remote_access::{Apart, Pace, RemoteAccess};
 use super::routes::Routes;
-use crate::error::Error;
+use crate::error::{CalledAt, Error};
 use crate::memory::segments::KEY_ROOM;
 use crate::sleep;
 use crate::transport::{self, Events, PACKED_KEY_LEN, Region, Result};
@@ -172,9 +172,37 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
+    /// Most contexts that a rank can have at a time where networks have run out of interfaces: one of each is its own.
+    pub(super) fn most_contexts(&self) -> usize {
+        self.list.iter().map(|network| network.most_interfaces() - 1).min().unwrap_or(usize::MAX)
+    }
+
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)
+    }
+
+    /// Checks that a message of `asked` bytes, header included, has at most `limit`: that of the networks, or less, if it also has to fit into
+    /// message memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn check_fits(&self, asked: usize, limit: usize) -> Result<(), Error> {
+        if asked <= limit {
+            return Ok(());
+        }
+        let setting = match limit < self.largest_message() {
+            true => "BELLWETHER_MESSAGE_MEMORY",
+            false => "the network's largest message, or send less at a time",
+        };
+        Err(Error::OutOfMemory {
+            what: "message memory",
+            asked,
+            free: limit,
+            limit,
+            setting,
+            place: CalledAt::default(),
+        })
     }
 
     /// Most bytes of one get from any rank.

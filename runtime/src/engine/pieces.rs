@@ -112,18 +112,18 @@ impl Connection {
     }
 }
 
-/// A piece of a peer's slot.
+/// A range of a peer's memory that is registered there, with its key: a piece of its slot, or a segment.
 #[derive(Debug)]
-pub(super) struct Piece<K> {
+pub(super) struct Registration<K> {
     start: usize,
     end: usize,
     pub(super) key: K,
 }
 
-impl<K> Piece<K> {
+impl<K> Registration<K> {
     /// Bytes from `start` to `end`, under this key.
-    pub(super) fn new(start: usize, end: usize, key: K) -> Piece<K> {
-        Piece { start, end, key }
+    pub(super) fn new(start: usize, end: usize, key: K) -> Registration<K> {
+        Registration { start, end, key }
     }
 
     /// Whether `offset` is in it.
@@ -143,10 +143,10 @@ impl<K> Piece<K> {
     }
 }
 
-/// What is known here of a peer's table, and how to learn more.
+/// What is known here of a peer's registered pieces, and how to learn more.
 #[derive(Debug)]
-pub(super) struct Table<K> {
-    pieces: Vec<Piece<K>>,
+pub(super) struct KeyTable<K> {
+    pieces: Vec<Registration<K>>,
     learning: Learning,
     /// The piece that was found last.
     recent: usize,
@@ -173,12 +173,12 @@ enum Learning {
     },
 }
 
-/// Where an offset lies.
+/// What a search for an offset found.
 #[derive(Debug)]
-pub(super) enum Place<'a, K> {
+pub(super) enum Search<'a, K> {
     /// In this piece.
-    In(&'a Piece<K>),
-    /// Not known yet: these bytes of the peer's slot tell more. Ask for them, and call [`Table::ask`].
+    In(&'a Registration<K>),
+    /// Not known yet: these bytes of the peer's slot tell more. Ask for them, and call [`KeyTable::ask`].
     Ask { offset: usize, len: usize },
     /// Not known yet: what was asked for has not come.
     Wait,
@@ -186,10 +186,10 @@ pub(super) enum Place<'a, K> {
     Nowhere,
 }
 
-impl<K> Table<K> {
+impl<K> KeyTable<K> {
     /// A table at offset `at` of the peer's slot, of which nothing is known; it is fetched by at most `largest` bytes.
-    pub(super) fn new(at: usize, largest: usize) -> Table<K> {
-        Table {
+    pub(super) fn new(at: usize, largest: usize) -> KeyTable<K> {
+        KeyTable {
             pieces: Vec::new(),
             learning: Learning::Nothing,
             recent: 0,
@@ -207,46 +207,46 @@ impl<K> Table<K> {
 
     /// The piece that was found last; there is one.
     #[inline(always)]
-    pub(super) fn recent(&self) -> &Piece<K> {
+    pub(super) fn recent(&self) -> &Registration<K> {
         &self.pieces[self.recent]
     }
 
     /// Finds `offset`.
-    pub(super) fn find(&mut self, offset: usize) -> Place<'_, K> {
+    pub(super) fn find(&mut self, offset: usize) -> Search<'_, K> {
         let index = self.pieces.partition_point(|piece| piece.end <= offset);
         if self.pieces.get(index).is_some_and(|piece| piece.start <= offset) {
             if !self.missed.is_empty() {
                 self.missed.retain(|missed| *missed != offset);
             }
             self.recent = index;
-            return Place::In(&self.pieces[index]);
+            return Search::In(&self.pieces[index]);
         }
         match self.learning {
             Learning::Nothing => match self.missed.iter().position(|missed| *missed == offset) {
                 Some(index) => {
                     // The table was asked for after the offset had been looked for, so the piece would be there.
                     self.missed.swap_remove(index);
-                    return Place::Nowhere;
+                    return Search::Nowhere;
                 }
                 None => {
                     self.missed.push(offset);
                     self.learning = Learning::Count { asked: false };
                 }
             },
-            Learning::Count { asked: true } | Learning::Entries { asked: true, .. } => return Place::Wait,
+            Learning::Count { asked: true } | Learning::Entries { asked: true, .. } => return Search::Wait,
             _ => {}
         }
         let known = self.pieces.len();
         match self.learning {
             Learning::Entries { of, .. } => {
                 let len = (of - known).min(self.at_once) * PIECE_LEN;
-                Place::Ask { offset: self.at + LINE + known * PIECE_LEN, len }
+                Search::Ask { offset: self.at + LINE + known * PIECE_LEN, len }
             }
-            _ => Place::Ask { offset: self.at, len: size_of::<u64>() },
+            _ => Search::Ask { offset: self.at, len: size_of::<u64>() },
         }
     }
 
-    /// What [`Place::Ask`] names is on its way.
+    /// What [`Search::Ask`] names is on its way.
     pub(super) fn ask(&mut self) {
         match &mut self.learning {
             Learning::Count { asked } | Learning::Entries { asked, .. } => *asked = true,
@@ -298,7 +298,7 @@ impl<K> Table<K> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// As [`Table::answer`].
+    /// As [`KeyTable::answer`].
     pub(super) fn add(&mut self, entry: &Entry, mut unpack: impl FnMut(&[u8]) -> Result<K>) -> Result<()> {
         let (start, end) = (entry.start as usize, entry.end as usize);
         let at = self.pieces.partition_point(|piece| piece.end <= start);
@@ -306,7 +306,7 @@ impl<K> Table<K> {
             return Err(Error::Io("a table of registered memory whose pieces overlap"));
         }
         let key = unpack(&entry.key)?;
-        self.pieces.insert(at, Piece { start, end, key });
+        self.pieces.insert(at, Registration { start, end, key });
         self.recent += usize::from(self.pieces.len() > 1 && at <= self.recent);
         Ok(())
     }
@@ -341,8 +341,8 @@ mod tests {
     }
 
     /// A peer's table that knows its first piece, fetched by at most `largest` bytes.
-    fn table(record: &Connection, layout: &SlotLayout, largest: usize) -> Table<u8> {
-        let mut table = Table::new(layout.pieces(0), largest);
+    fn table(record: &Connection, layout: &SlotLayout, largest: usize) -> KeyTable<u8> {
+        let mut table = KeyTable::new(layout.pieces(0), largest);
         table.add(&record.first().expect("there is a piece"), number).expect("a table");
         table
     }
@@ -356,16 +356,16 @@ mod tests {
     }
 
     /// Finds `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
-    fn find(table: &mut Table<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
+    fn find(table: &mut KeyTable<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
         for fetches in 0.. {
             let (from, len) = match table.find(offset) {
-                Place::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
-                Place::Nowhere => return (None, fetches),
-                Place::Wait => panic!("nothing is under way"),
-                Place::Ask { offset, len } => (offset, len),
+                Search::In(piece) => return (Some((piece.key, piece.within(offset), piece.left(offset))), fetches),
+                Search::Nowhere => return (None, fetches),
+                Search::Wait => panic!("nothing is under way"),
+                Search::Ask { offset, len } => (offset, len),
             };
             table.ask();
-            assert!(matches!(table.find(offset), Place::Wait), "asked once");
+            assert!(matches!(table.find(offset), Search::Wait), "asked once");
             table.answer(&get(record, from, len), number).expect("a table");
         }
         unreachable!("it ends or panics")
@@ -425,11 +425,11 @@ mod tests {
         let (record, layout) = record();
         record.add(0, 100, key(1)).expect("room");
         let mut table = table(&record, &layout, 1 << 20);
-        let Place::Ask { offset, len } = table.find(500) else { panic!("not known yet") };
+        let Search::Ask { offset, len } = table.find(500) else { panic!("not known yet") };
         table.ask();
         let old = get(&record, offset, len);
         record.add(100, 200, key(2)).expect("room");
-        assert!(matches!(table.find(150), Place::Wait));
+        assert!(matches!(table.find(150), Search::Wait));
         table.answer(&old, number).expect("a table");
         assert_eq!(find(&mut table, &record, 150), (Some((2, 50, 50)), 2));
         assert_eq!(find(&mut table, &record, 500), (None, 0));
@@ -441,7 +441,7 @@ mod tests {
         record.add(0, 100, key(1)).expect("room");
         let mut table = table(&record, &layout, 1 << 20);
         record.add(100, 200, key(2)).expect("room");
-        assert!(matches!(table.find(100), Place::Ask { .. }));
+        assert!(matches!(table.find(100), Search::Ask { .. }));
         table.ask();
         table.fail();
         assert_eq!(find(&mut table, &record, 100), (Some((2, 0, 100)), 2));
@@ -476,14 +476,14 @@ mod tests {
             let _ = table.find(500);
             table.ask();
             assert!(table.answer(count, number).is_err(), "{count:?}");
-            assert!(matches!(table.find(500), Place::Ask { .. }), "as if never asked");
+            assert!(matches!(table.find(500), Search::Ask { .. }), "as if never asked");
         }
         for wrong in [entry(99, 200), entry(200, 200), entry(300, 200), entry(0, 50), vec![0; 63]] {
             let mut table = table(&record, &layout, 1 << 20);
             let _ = table.find(500);
             table.ask();
             table.answer(&2u64.to_ne_bytes(), number).expect("a count");
-            assert!(matches!(table.find(500), Place::Ask { .. }));
+            assert!(matches!(table.find(500), Search::Ask { .. }));
             table.ask();
             assert!(table.answer(&wrong, number).is_err(), "{wrong:?}");
         }

@@ -275,22 +275,7 @@ impl Engine {
 
     /// Checks that a message is not too long, whichever rank it is for.
     pub(super) fn check_fits(&self, payload: &[u8]) -> Result<()> {
-        let (asked, limit) = (payload.len() + 8, self.largest_message());
-        if asked > limit {
-            let setting = match limit < self.networks.largest_message() {
-                true => "BELLWETHER_MESSAGE_MEMORY",
-                false => "the network's largest message, or send less at a time",
-            };
-            return Err(Error::OutOfMemory {
-                what: "message memory",
-                asked,
-                free: limit,
-                limit,
-                setting,
-                place: CalledAt::default(),
-            });
-        }
-        Ok(())
+        self.networks.check_fits(payload.len() + 8, self.largest_message())
     }
 
     /// One attempt to post an operation over the network. A put records how much of it was posted.

@@ -108,6 +108,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn event(&self) -> Option<BorrowedFd<'_>>;
     /// The longest sleep, if something may arrive that is not announced.
     fn longest_sleep(&self) -> Option<Duration>;
+    /// Most interfaces that it lets a rank have at a time.
+    fn most_interfaces(&self) -> usize;
     /// Most bytes of a message, header included.
     fn largest_message(&self) -> usize;
     /// Most bytes of a put.

@@ -46,8 +46,7 @@ pub(super) trait Drive {
     /// Makes progress once, and runs no handler. Where there was no progress, a little time passes. The peer may do the same at the same
     /// time: on the world's thread this serves requests of peers too; elsewhere the world's thread serves them.
     fn drive(&self);
-    /// Cancels what is in flight to `rank` if that rank counts as lost, as for [`RemoteAccess::cancel`]: the network may not notice, and
-    /// nobody answers.
+    /// Cancels what is in flight to `rank` if nobody answers it any more, as for [`RemoteAccess::cancel`]: the network may not notice.
     fn cancel_if_lost(&self, rank: usize);
 }
 
@@ -61,8 +60,10 @@ impl Drive for Engine {
         }
     }
 
+    /// A lost connection of a context is none of this interface's: a peer that lives answers, and gets room for its messages back over
+    /// this connection. If this interface has lost it, the network has ended what was in flight.
     fn cancel_if_lost(&self, rank: usize) {
-        if self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank) {
+        if self.job.loss(rank).is_some() {
             self.network(rank).cancel(rank);
         }
     }

@@ -62,9 +62,9 @@ impl Announced<'_> {
 }
 
 /// Where the data of a large message lands.
-pub struct Landing(Place);
+pub struct Landing(Destination);
 
-enum Place {
+enum Destination {
     Vec(Vec<u8>),
     /// Memory that stays valid as long as `keep` lives, and may be written by peers at any time.
     Memory {
@@ -80,12 +80,12 @@ impl Landing {
     /// In this vector, in place of what it holds. Its memory is used if it suffices, so that a vector can serve many messages.
     /// [`Landed::into_vec`] gives it back.
     pub fn vec(vec: Vec<u8>) -> Landing {
-        Landing(Place::Vec(vec))
+        Landing(Destination::Vec(vec))
     }
 
     /// Nowhere: the data is not fetched, the second function does not run, and the sender's call ends without an error.
     pub fn discard() -> Landing {
-        Landing(Place::Nowhere)
+        Landing(Destination::Nowhere)
     }
 
     /// In the `room` bytes at `start`.
@@ -93,35 +93,35 @@ impl Landing {
     /// # Safety
     /// The bytes are valid as long as `keep` lives, and no reference to them exists that excludes writes of peers.
     pub(crate) unsafe fn memory(start: *mut u8, room: usize, keep: Rc<dyn Any>) -> Landing {
-        Landing(Place::Memory { start, room, keep })
+        Landing(Destination::Memory { start, room, keep })
     }
 }
 
 impl std::fmt::Debug for Landing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
-            Place::Vec(_) => "Landing in a vector",
-            Place::Memory { .. } => "Landing in symmetric memory",
-            Place::Nowhere => "Landing nowhere",
+            Destination::Vec(_) => "Landing in a vector",
+            Destination::Memory { .. } => "Landing in symmetric memory",
+            Destination::Nowhere => "Landing nowhere",
         })
     }
 }
 
-impl Place {
+impl Destination {
     /// Makes room for `len` bytes, and returns the address.
     fn prepare(&mut self, len: usize) -> std::result::Result<*mut u8, String> {
         match self {
-            Place::Vec(vec) => {
+            Destination::Vec(vec) => {
                 vec.clear();
                 let reserved = vec.try_reserve_exact(len);
                 reserved.map_err(|_| format!("there is no memory for a vector of {len} bytes"))?;
                 Ok(vec.as_mut_ptr())
             }
-            Place::Memory { room, .. } if *room < len => {
+            Destination::Memory { room, .. } if *room < len => {
                 Err(format!("{len} bytes do not fit where they should land, which has {room}"))
             }
-            Place::Memory { start, .. } => Ok(*start),
-            Place::Nowhere => Ok(std::ptr::null_mut()),
+            Destination::Memory { start, .. } => Ok(*start),
+            Destination::Nowhere => Ok(std::ptr::null_mut()),
         }
     }
 }
@@ -207,7 +207,7 @@ struct Incoming {
     len: usize,
     /// `None`: the data is in its place. Declared before the place, which a device may write to until this is dropped.
     fetch: Option<Fetch>,
-    place: Place,
+    place: Destination,
     functions: Rc<Functions>,
 }
 
@@ -215,7 +215,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         // Pieces may still arrive, and are written to the place: it is leaked.
         if self.fetch.as_ref().is_some_and(Fetch::may_be_written) {
-            std::mem::forget(std::mem::replace(&mut self.place, Place::Nowhere));
+            std::mem::forget(std::mem::replace(&mut self.place, Destination::Nowhere));
         }
     }
 }
@@ -325,7 +325,7 @@ impl Messages {
         self.landings.announced.set(Some(number));
         let Landing(mut place) = (functions.place)(context, &Announced { from, header, len });
         self.landings.announced.set(None);
-        if let Place::Nowhere = place {
+        if let Destination::Nowhere = place {
             return self.answer_landing(from, number, &[DONE]);
         }
         let start = match place.prepare(len) {
@@ -377,8 +377,8 @@ impl Messages {
     fn landed(&self, mut incoming: Incoming) {
         let (from, number, len) = (incoming.from, incoming.number, incoming.len);
         let functions = Rc::clone(&incoming.functions);
-        let vec = match std::mem::replace(&mut incoming.place, Place::Nowhere) {
-            Place::Vec(mut vec) => {
+        let vec = match std::mem::replace(&mut incoming.place, Destination::Nowhere) {
+            Destination::Vec(mut vec) => {
                 // SAFETY: `prepare` made room for `len` bytes, and all were written.
                 unsafe { vec.set_len(len) };
                 vec

@@ -38,7 +38,7 @@ use self::broadcast::Broadcasts;
 use self::calls::Calls;
 use self::dispatch::Handlers;
 use self::exchange::Exchanges;
-use self::table::Table;
+use self::table::HandlerRegistry;
 use crate::engine::{Dispatch, Engine};
 use crate::error::{Error, Result};
 use crate::transport::Sent;
@@ -108,7 +108,7 @@ pub(crate) mod id {
 pub struct Messages {
     engine: Rc<Engine>,
     handlers: Handlers,
-    table: Table,
+    table: HandlerRegistry,
     /// Peers whose table was found equal to ours.
     verified: Verified,
     calls: Calls,
@@ -130,7 +130,7 @@ impl Messages {
         let messages = Rc::new(Messages {
             engine,
             handlers: Handlers::default(),
-            table: Table::default(),
+            table: HandlerRegistry::default(),
             verified: Verified::idle(0..size),
             calls: Calls::default(),
             landings: landing::Landings::default(),

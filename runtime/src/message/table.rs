@@ -36,7 +36,7 @@ impl HandlerId {
 
 /// Grows until the rank seals it; from then on messages read it without a lock or a count.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct HandlerRegistry {
     growing: RefCell<Vec<HandlerFn>>,
     sealed: OnceCell<Box<[HandlerFn]>>,
     /// Of the sealed table: see [`id::HANDLER_AND_DIGEST`].

@@ -102,12 +102,12 @@ type Shared = Rc<dyn Fn(&Message<'_>)>;
 
 /// The handlers of one interface.
 #[derive(Default)]
-pub struct Table {
+pub struct HandlerTable {
     handlers: RefCell<[Option<Shared>; MESSAGE_IDS]>,
     dropped: Cell<u64>,
 }
 
-impl Table {
+impl HandlerTable {
     /// Sets, replaces or removes what runs for `id`.
     ///
     /// # Errors
@@ -142,8 +142,8 @@ impl Table {
     }
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for HandlerTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} dropped)", self.dropped.get())
+        write!(f, "HandlerTable({} dropped)", self.dropped.get())
     }
 }

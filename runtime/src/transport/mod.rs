@@ -73,7 +73,7 @@ pub use self::iov::Iov;
 pub use self::key::{Opaque, PACKED_KEY_LEN, RemoteKey};
 pub use self::memory::{Allocation, Method, Pinned, Pinner, Region};
 pub(crate) use self::message::Sent;
-pub use self::message::{Keep, Message, MessageHandler, Retained, Table};
+pub use self::message::{HandlerTable, Keep, Message, MessageHandler, Retained};
 pub use self::pending::{Queues, Refused, Request, Resume};
 pub use self::survey::survey;
 pub use self::wire::{Agent, Arrival, Channel, Completed, Facts, Memory, Straight, Wire};

@@ -24,7 +24,8 @@ use crate::transport::AtomicOp;
 /// contexts of a rank to one peer share one window (64 messages, 512 KiB). Where memory is mapped an operation is a
 /// bounds check and a store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its
 /// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
-/// makes connections, and a rank can have some 100 contexts at a time.
+/// makes connections; over TCP a listening socket, a thread, and a connection for each rank that it reaches. [`World::context`] tells how
+/// many contexts a rank can have at a time.
 ///
 /// Over a network an operation may need further progress after its call has returned. Each poll and each wait of the rank, by the
 /// world or by any context, makes progress for the rank's other contexts too, so no wait depends on a context that its thread leaves
@@ -90,9 +91,19 @@ impl World {
     /// Makes a context. Local: other ranks need not know of it, and may have other numbers of them. It closes the registration of
     /// handlers, as the first message of this rank does.
     ///
+    /// # How many
+    /// Any number may be made and dropped one after the other. At a time a rank can have:
+    ///
+    /// | ranks reach each other by | contexts of a rank at a time |
+    /// | --- | --- |
+    /// | mapped memory, or a simulated network | as many as memory holds. A receiver of messages has 63 lanes for the contexts of all ranks; contexts that send there beyond these share one more, which takes a lock |
+    /// | RDMA | 127, since a rank has 128 interfaces of a network, and one is the world's own |
+    /// | TCP | 127 too, within the limit of open files of the process (`ulimit -n`): each takes five, and one for each rank that it reaches |
+    ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the network has no further interface: drop contexts that are not in use.
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::NoContext`](crate::Error::NoContext) if that many live; [`Error::OutOfMemory`](crate::Error::OutOfMemory);
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the network cannot have a further interface for another reason, as the
+    /// limit of open files; [`Error::Forked`](crate::Error::Forked).
     #[track_caller]
     pub fn context(&self) -> Result<ThreadContext> {
         (|| -> Result<ThreadContext> {

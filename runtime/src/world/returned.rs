@@ -12,8 +12,9 @@ use crate::transport::lock::Mutex;
 /// If the put failed, it gives the buffer back all the same; the put's events tell of the error.
 ///
 /// It makes no progress by itself: await it in [`World::block_on`](super::World::block_on), or poll the world and
-/// [take](Returned::take) the buffer. Dropping it drops the buffer when the network has read it. If the world ends before that, the
-/// buffer is leaked and does not come.
+/// [take](Returned::take) the buffer. A buffer of a [`ThreadOperation`](super::ThreadOperation) comes back in a call of its context that
+/// makes progress: wait for it with [`ThreadContext::wait_returned`](super::ThreadContext::wait_returned). Dropping it drops the buffer
+/// when the network has read it. If the world ends before that, the buffer is leaked and does not come.
 #[derive(Debug)]
 pub struct Returned<B> {
     slot: Arc<Mutex<Slot<B>>>,

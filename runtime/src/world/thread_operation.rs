@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::operation::{apply, check_one_value, checked};
+use super::returned::{Lender, Returned};
 use super::{AtomicElement, Completion, Counter, Event, Fetched, PlainData, ThreadArray, ThreadContext};
-use crate::engine::{Change, Events, Found, Step};
+use crate::engine::{Change, Events, Found, HeapRange, Step};
 use crate::error::{Placed, Result};
 use crate::message::{Context, HandlerId, closure_with_receipt};
 use crate::transport::AtomicOp;
@@ -88,6 +89,26 @@ impl ThreadContext {
     }
 }
 
+impl ThreadContext {
+    /// Waits until a buffer of [`ThreadOperation::put_owned`] comes back, and returns it. It comes back also if the put fails: the put's events
+    /// tell of that.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::wait_counter`]; the buffer may then still come ([`Returned::take`]).
+    #[track_caller]
+    pub fn wait_returned<B>(&self, lent: &Returned<B>) -> Result<B> {
+        (|| -> Result<B> {
+            let mut buffer = None;
+            self.stream().wait_events("waiting for a buffer", || {
+                buffer = lent.take();
+                buffer.is_some()
+            })?;
+            Ok(buffer.expect("the wait ends with the buffer"))
+        })()
+        .placed_here()
+    }
+}
+
 impl ThreadOperation<'_> {
     /// At the event that the source may be changed.
     pub fn source(self, event: impl Into<Event>) -> Self {
@@ -124,6 +145,111 @@ impl ThreadOperation<'_> {
         self.context.put_slice(array, rank, start, values).placed()?;
         stream.track_put(rank, DOING, events);
         Ok(())
+    }
+
+    /// Writes all that `values` hold, a vector, a box or an `Arc`, at `rank`, from element `start`. The operation owns the buffer until
+    /// the source event, and what it returns gives it back: [`ThreadContext::wait_returned`] waits for that. Over a network 256 KiB and more
+    /// are not copied: the memory is registered until the network has read it. Else the bytes are copied, and the buffer is there on
+    /// return. Waits while the network has no room; inside a handler it copies.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put`]. The buffer is dropped then.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
+    ///     let plate = world.alloc::<f64>(100_000)?;
+    ///     let (context, array, other) = (world.context()?, plate.for_threads(), 1 - world.rank());
+    ///     std::thread::scope(|scope| {
+    ///         scope.spawn(move || -> bellwether::Result<()> {
+    ///             let mut row = vec![1.5; 100_000];
+    ///             for _ in 0..3 {
+    ///                 let lent = context.operation().put_owned(&array, other, 0, row)?;
+    ///                 // What needs no row runs here.
+    ///                 row = context.wait_returned(&lent)?;
+    ///                 row.iter_mut().for_each(|x| *x += 1.0);
+    ///             }
+    ///             context.flush(other)
+    ///         }).join().expect("does not panic")
+    ///     })?;
+    ///     world.barrier()?;
+    ///     assert_eq!(plate.load(99_999), 3.5);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    /// A buffer that the caller has only borrowed cannot be lent, since the network may read it after the borrow has ended:
+    /// ```compile_fail,E0597
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(2, |world| {
+    ///     let plate = world.alloc::<f64>(4)?;
+    ///     let context = world.context()?;
+    ///     let row = vec![1.5; 4];
+    ///     let lent = context.operation().put_owned(&plate.for_threads(), 1, 0, row.as_slice())?;
+    ///     context.wait_returned(&lent).map(drop)
+    /// })?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn put_owned<T: PlainData, B>(
+        self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: B,
+    ) -> Result<Returned<B>>
+    where
+        B: AsRef<[T]> + Send + 'static,
+    {
+        (|| -> Result<Returned<B>> {
+            const DOING: &str = "put";
+            let stream = self.context.stream();
+            let (lender, returned) = Lender::new(values);
+            let elements = lender.elements::<T>();
+            let offset = array.range(stream, DOING, rank, start, elements.len())?;
+            let mut events = checked(self.events, stream.identity())?;
+            if stream.is_mapped(rank) {
+                stream.put(DOING, rank, offset, bytemuck::cast_slice(elements))?;
+                drop(lender);
+            } else {
+                let (from, len) = (elements.as_ptr().cast(), size_of_val(elements));
+                let source = std::mem::take(&mut events.source);
+                // SAFETY: the lender keeps the buffer where it is, and nobody else reaches it before the lender is dropped.
+                unsafe { stream.post_put(DOING, HeapRange { rank, offset, len }, from, Box::new(lender), source) }?;
+            }
+            stream.track_put(rank, DOING, events);
+            Ok(returned)
+        })()
+        .placed_here()
+    }
+
+    /// Writes elements `from` of this rank's part of `source` at `rank`, from element `start`. Over a network 256 KiB and more are not
+    /// copied: if they are changed before the source event, bytes from before or after the change arrive.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put`], also for `source`.
+    #[track_caller]
+    pub fn put_from<T: PlainData>(
+        self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        source: &ThreadArray<'_, T>,
+        from: Range<usize>,
+    ) -> Result<()> {
+        (|| -> Result<()> {
+            const DOING: &str = "put";
+            let stream = self.context.stream();
+            let own = source.range(stream, DOING, stream.rank, from.start, from.len())?;
+            let offset = array.range(stream, DOING, rank, start, from.len())?;
+            let mut events = checked(self.events, stream.identity())?;
+            let read = std::mem::take(&mut events.source);
+            stream.put_own(DOING, [rank, offset, own, from.len() * size_of::<T>()], read)?;
+            stream.track_put(rank, DOING, events);
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Reads elements of `rank`, from `start`, into elements `to` of this rank's part of `into`. They are there at the effect event.

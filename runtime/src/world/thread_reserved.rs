@@ -1,10 +1,13 @@
 //! The reserved segments through contexts.
 
-use super::operation::{apply, check_one_value};
+use super::operation::check_one_value;
 use super::{AtomicElement, ThreadContext};
-use crate::engine::Change;
+use crate::engine::Stream;
 use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
+
+/// The name of the operation in errors.
+const ATOMIC: &str = "an atomic on a reserved segment";
 
 /// Segments 0 and 1 of every rank, the symmetric heap and the symmetric static data, through a context: as
 /// [`ReservedSegments`](super::ReservedSegments). Made by [`ThreadContext::reserved_segments`], whose caller guarantees that its accesses are
@@ -55,7 +58,15 @@ impl ThreadReservedSegments<'_> {
     /// symmetric.
     #[track_caller]
     pub fn put(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        self.context.stream().put_reserved("put to a reserved segment", rank, number, offset, source).placed_here()
+        (|| -> Result<()> {
+            let (stream, doing) = (self.context.stream(), "put to a reserved segment");
+            stream.put_segment(Stream::locate_reserved, doing, (rank, number), offset, source)?;
+            if stream.is_mapped(rank) {
+                stream.stored(rank);
+            }
+            Ok(())
+        })()
+        .placed_here()
     }
 
     /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.
@@ -64,7 +75,8 @@ impl ThreadReservedSegments<'_> {
     /// As [`ThreadReservedSegments::put`].
     #[track_caller]
     pub fn get(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.context.stream().get_reserved("get from a reserved segment", rank, number, offset, into).placed_here()
+        let (stream, doing) = (self.context.stream(), "get from a reserved segment");
+        stream.get_segment(Stream::locate_reserved, doing, (rank, number), offset, into).placed_here()
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on an aligned word of segment 0 or 1, and returns what it held before. On the
@@ -83,7 +95,8 @@ impl ThreadReservedSegments<'_> {
     ) -> Result<T> {
         (|| -> Result<T> {
             check_one_value(op)?;
-            self.change(op, (rank, number, offset), [value, T::zeroed()])
+            let (at, values) = ((rank, number, offset), [value, T::zeroed()]);
+            self.context.change_segment(Stream::locate_reserved, ATOMIC, op, at, values)
         })()
         .placed_here()
     }
@@ -101,18 +114,7 @@ impl ThreadReservedSegments<'_> {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
-    }
-
-    fn change<T: AtomicElement>(
-        &self,
-        op: AtomicOp,
-        place: (usize, u32, usize),
-        [value, compare]: [T; 2],
-    ) -> Result<T> {
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        // SAFETY: an aligned word of a reserved segment, which may be changed, as the maker of this value guarantees.
-        let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
-        self.context.stream().change_reserved("an atomic on a reserved segment", place, change, at_once).map(T::narrow)
+        let (op, at, values) = (AtomicOp::CompareSwap, (rank, number, offset), [new, expected]);
+        self.context.change_segment(Stream::locate_reserved, ATOMIC, op, at, values).placed_here()
     }
 }

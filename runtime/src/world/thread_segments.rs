@@ -5,9 +5,10 @@ use std::sync::atomic::fence;
 use std::time::Duration;
 
 use super::operation::{apply, check_one_value};
+use super::segment_atomics::ATOMIC;
 use super::segments::Segment;
 use super::{AtomicElement, ThreadBell, ThreadContext};
-use crate::engine::{Change, Identity};
+use crate::engine::{Change, Identity, Locate, Stream};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
@@ -56,7 +57,8 @@ impl ThreadContext {
     #[inline]
     #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        self.stream().put_segment("put to a segment", rank, number, offset, source).placed_here()
+        let (stream, doing) = (self.stream(), "put to a segment");
+        stream.put_segment(Stream::locate_segment, doing, (rank, number), offset, source).placed_here()
     }
 
     /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this context has put to `rank` before:
@@ -94,7 +96,8 @@ impl ThreadContext {
     #[inline]
     #[track_caller]
     pub fn get_segment(&self, rank: usize, number: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.stream().get_segment("get from a segment", rank, number, offset, into).placed_here()
+        let (stream, doing) = (self.stream(), "get from a segment");
+        stream.get_segment(Stream::locate_segment, doing, (rank, number), offset, into).placed_here()
     }
 
     /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. It does not wait for them: they are there when
@@ -144,7 +147,8 @@ impl ThreadContext {
     ) -> Result<T> {
         (|| -> Result<T> {
             check_one_value(op)?;
-            self.change_segment(op, (rank, number, offset), [value, T::zeroed()])
+            let (at, values) = ((rank, number, offset), [value, T::zeroed()]);
+            self.change_segment(Stream::locate_segment, ATOMIC, op, at, values)
         })()
         .placed_here()
     }
@@ -162,19 +166,27 @@ impl ThreadContext {
         expected: T,
         new: T,
     ) -> Result<T> {
-        self.change_segment(AtomicOp::CompareSwap, (rank, number, offset), [new, expected]).placed_here()
+        let (op, at, values) = (AtomicOp::CompareSwap, (rank, number, offset), [new, expected]);
+        self.change_segment(Stream::locate_segment, ATOMIC, op, at, values).placed_here()
     }
 
-    fn change_segment<T: AtomicElement>(
+    /// Does an atomic on a word that `locate` finds, which the caller may change.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::fetch_segment`].
+    pub(super) fn change_segment<T: AtomicElement>(
         &self,
+        locate: Locate,
+        doing: &'static str,
         op: AtomicOp,
         place: (usize, u32, usize),
         [value, compare]: [T; 2],
     ) -> Result<T> {
         let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        // SAFETY: an aligned word of an open segment, as long as the call lasts.
+        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, which may be changed, as the maker of
+        // `ThreadReservedSegments` guarantees.
         let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
-        self.stream().change_segment("an atomic on a segment", place, change, at_once).map(T::narrow)
+        self.stream().change_segment(locate, doing, place, change, at_once).map(T::narrow)
     }
 
     /// Whether nothing of this context is in flight, so that [`ThreadContext::flush_all`] does not wait. Makes progress.

@@ -354,3 +354,53 @@ fn a_context_whose_connection_is_cancelled_has_lost_its_peer() {
     });
     ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
 }
+
+/// The network breaks a context's connection to rank 1, which lives, while rank 0's own stream is in a get from there. The get fails, but
+/// rank 0's own connection goes on: over it rank 1 gets the room back that its messages take.
+#[test]
+fn a_peer_that_only_a_context_has_lost_gets_its_room_back() {
+    const DETECTED: u64 = PARTED / 10;
+    /// Several windows.
+    const MESSAGES: usize = 300;
+    let _watchdog = watchdog();
+    let job = Simulated::new(Config { detection: DETECTED, ..Config::new(2, 1) });
+    let network = job.network();
+    let ranks = job.build(|mut builder| -> Result<()> {
+        let handled = Rc::new(Cell::new(0));
+        let count = Rc::clone(&handled);
+        let handler = builder.handler("count", move |_, _| count.set(count.get() + 1));
+        let world = builder.start()?;
+        let array = world.alloc::<u64>(LONG)?;
+        if world.rank() == 1 {
+            array.write(0, &numbers(LONG));
+            world.barrier()?;
+            // Until the network is parted, and the get under way.
+            world.sleep(Duration::from_nanos(PARTED / 2));
+            // None fails: rank 0 leaves when it has handled all.
+            (0..MESSAGES).try_for_each(|_| world.send(0, handler, &[]))?;
+            let waited = world.wait_until(|| false);
+            assert!(matches!(waited, Err(Error::PeerLost { rank: 0, .. })), "{waited:?}");
+            return Ok(());
+        }
+        world.barrier()?;
+        let mut buffer = vec![0; LONG];
+        array.get_slice(1, 0, &mut buffer[..1])?;
+        let broken = world.context()?;
+        broken.get_slice(&array.for_threads(), 1, 0, &mut buffer[..1])?;
+        // Lost on its way: the context learns of the broken connection.
+        broken.operation().handled(&Completion::new()).invoke(1, (), |_, ()| ())?;
+        network.disconnect_contexts(0, 1);
+        network.partition(&[0], PARTED);
+        let start = network.now();
+        let got = array.get_slice(1, 0, &mut buffer);
+        assert!(matches!(got, Err(Error::PeerLost { rank: 1, cause: Loss::Disconnected, .. })), "{got:?}");
+        while handled.get() < MESSAGES && network.now() < start + 100 * PARTED {
+            // It tells of the loss each time.
+            let _ = world.poll();
+            world.sleep(Duration::from_nanos(DETECTED));
+        }
+        assert_eq!(handled.get(), MESSAGES);
+        Ok(())
+    });
+    ranks.expect("the job runs").into_iter().for_each(|rank| rank.expect("is well"));
+}

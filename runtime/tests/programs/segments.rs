@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use bellwether_runtime::{Error, RawBells, Result, Segment, Threads, World};
+use bellwether_runtime::{Error, RawBells, Result, Segment, ThreadContext, Threads, World};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -295,18 +295,22 @@ impl Drop for Vast {
 #[test]
 fn more_than_four_gibibytes_go_in_one_call() {
     watchdog();
-    let program = |world: &World| -> Result<()> {
+    let pass = |world: &World, context: Option<&ThreadContext>| -> Result<()> {
         let mut memory = Vast::new();
         let owner = world.rank() == 1;
         // SAFETY: mapped until the segment is closed; looked at only between barriers, while the other puts and gets nothing.
         let own = if owner { Some(unsafe { world.segment_at(None, memory.start, memory.len) }?) } else { None };
         let number = shown(world, own.as_ref())?[1][0] as u32;
+        // All but the first and the last byte.
+        let all = 1..Vast::LEN - 1;
         if !owner {
             memory.fill(3);
-            // All but the first and the last byte.
-            let all = Vast::LEN - 1;
-            world.put_segment(1, number, 1, &memory.bytes()[1..all])?;
+            match context {
+                None => world.put_segment(1, number, 1, &memory.bytes()[all.clone()])?,
+                Some(context) => context.put_segment(1, number, 1, &memory.bytes()[all.clone()])?,
+            }
             world.fence();
+            context.map_or(Ok(()), |context| context.flush(1))?;
         }
         world.barrier()?;
         if owner {
@@ -317,14 +321,20 @@ fn more_than_four_gibibytes_go_in_one_call() {
         world.barrier()?;
         if !owner {
             let ends = [memory.bytes()[0], memory.bytes()[Vast::LEN - 1]];
-            let all = Vast::LEN - 1;
-            world.get_segment(1, number, 1, &mut memory.bytes()[1..all])?;
+            match context {
+                None => world.get_segment(1, number, 1, &mut memory.bytes()[all])?,
+                Some(context) => context.get_segment(1, number, 1, &mut memory.bytes()[all])?,
+            }
             assert_eq!(memory.differing(90), 0, "what was got");
             assert_eq!([memory.bytes()[0], memory.bytes()[Vast::LEN - 1]], ends, "beyond what was got");
         }
         world.barrier()?;
         own.map_or(Ok(()), Segment::close)?;
         world.barrier()
+    };
+    let program = |world: &World| {
+        pass(world, None)?;
+        pass(world, Some(&world.context()?))
     };
     let outcomes = Threads::new(2).settings(settings()).run(program);
     outcomes.expect("starts").into_iter().collect::<Result<()>>().expect("runs");

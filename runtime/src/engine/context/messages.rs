@@ -14,7 +14,7 @@ use super::operations::Driving;
 use super::wait::Ends;
 use super::window::Windows;
 use super::{Driven, Stream};
-use crate::error::{CalledAt, Error, Result};
+use crate::error::{Error, Result};
 use crate::sleep;
 use crate::transport::Sent;
 use crate::transport::lock::Mutex;
@@ -174,17 +174,7 @@ impl Stream {
         self.check_reachable(to, DOING)?;
         let mut driven = self.driven();
         let (asked, limit) = (payload.len() + 8, driven.networks.largest_message());
-        if asked > limit {
-            let setting = "the network's largest message, or send less at a time";
-            return Err(Error::OutOfMemory {
-                what: "message memory",
-                asked,
-                free: limit,
-                limit,
-                setting,
-                place: CalledAt::default(),
-            });
-        }
+        driven.networks.check_fits(asked, limit)?;
         let windows = &self.home.shared.sendings.windows;
         let mut outlet = outlet.borrow_mut();
         let mut sent = Sent::NoRoom;

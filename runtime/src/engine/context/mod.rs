@@ -29,6 +29,7 @@ use std::thread::ThreadId;
 
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
+pub(crate) use self::segments::Locate;
 pub(super) use self::segments::{Flush, Leaving};
 use self::segments::{Users, Using};
 use self::siblings::{Siblings, Uses};
@@ -251,7 +252,7 @@ impl Engine {
     /// Opens a context. Other ranks do not learn of it.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if the network has no further interface; [`Error::Forked`].
+    /// [`Error::NoContext`] if the network has no further interface; [`Error::OutOfMemory`]; [`Error::Forked`].
     pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
         self.open_context_of(Some(std::thread::current().id()))
     }
@@ -268,17 +269,21 @@ impl Engine {
     fn open_context_of(self: &Rc<Engine>, thread: Option<ThreadId>) -> Result<Arc<OpenStream>> {
         const DOING: &str = "context";
         self.check_own(DOING)?;
-        let full = |_| Error::OutOfMemory {
-            what: "interfaces of the network, one for each context",
-            asked: 1,
-            free: 0,
-            limit: 0,
-            setting: "how many there can be by dropping contexts that are not in use",
-            place: CalledAt::default(),
-        };
         let open = |networks: &Networks| {
             let apart = networks.apart().map_err(|error| match error {
-                transport::Error::Busy | transport::Error::NoMemory => full(error),
+                transport::Error::Busy => Error::NoContext {
+                    limit: networks.most_contexts(),
+                    network: networks.names(),
+                    place: CalledAt::default(),
+                },
+                transport::Error::NoMemory => Error::OutOfMemory {
+                    what: "memory for the network's buffers of a further context",
+                    asked: 0,
+                    free: 0,
+                    limit: 0,
+                    setting: "the memory of the machine",
+                    place: CalledAt::default(),
+                },
                 error => error.at(DOING, self.rank),
             })?;
             let driven = Driven {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Event, HeapRange, Operation};
 use super::super::remote_access::Answer;
+use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Driven, Engine, Shared, Stream};
@@ -24,7 +25,7 @@ use crate::transport::lock::Mutex;
 /// Whether a context is between a look-up in a mapped table and the end of what it does there.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Using {
+pub(crate) struct Using {
     /// Odd meanwhile. One thread at a time writes it.
     count: AtomicU64,
     /// Whoever asks runs a barrier on this process's cores, and no fence is needed here.
@@ -32,7 +33,7 @@ pub(super) struct Using {
 }
 
 /// A use that lasts until this is dropped.
-pub(super) struct InUse<'a>(&'a Using, u64);
+pub(crate) struct InUse<'a>(&'a Using, u64);
 
 impl Using {
     pub(super) fn begin(&self) -> InUse<'_> {
@@ -143,8 +144,13 @@ impl Shared {
     }
 }
 
-/// Where bytes of a segment are reached.
-pub(super) enum Place<'a> {
+/// How bytes of a segment are found: [`Stream::locate_segment`], or, of a reserved segment, [`Stream::locate_reserved`]. Takes the name of the
+/// operation for errors; rank and number of the segment; offset and length; and whether the network is to reach the bytes also where they
+/// are mapped.
+pub(crate) type Locate = for<'a> fn(&'a Stream, &'static str, (usize, u32), usize, usize, bool) -> Result<Access<'a>>;
+
+/// How bytes of a segment are reached.
+pub(crate) enum Access<'a> {
     /// Here, as long as the use lasts.
     Here(*mut u8, InUse<'a>),
     /// At this address of a rank whose memory is mapped, but not this part: by the kernel, as long as the use lasts.
@@ -210,30 +216,6 @@ impl Reached<'_> {
     }
 }
 
-pub(super) fn misaligned(operation: &'static str, rank: usize, address: usize, alignment: usize) -> Error {
-    Error::Misaligned { operation, rank, address, alignment, place: CalledAt::default() }
-}
-
-/// Changes a word of `width` bytes of `rank` where the processor can; `instead` names the call that also can where it cannot.
-pub(super) fn change_at(
-    doing: &'static str,
-    (rank, width): (usize, usize),
-    place: Place<'_>,
-    instead: &str,
-    at_once: impl FnOnce(*mut u8) -> u64,
-) -> Result<u64> {
-    match place {
-        Place::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(doing, rank, at.addr(), width)),
-        Place::Here(at, _using) => Ok(at_once(at)),
-        Place::Attached(..) | Place::Network(_) => {
-            let why = format!(
-                "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use {instead}"
-            );
-            Err(Error::InvalidArgument { operation: doing, why })
-        }
-    }
-}
-
 impl Stream {
     /// The segments of `rank`, for a few stores or loads: it never waits while this lives.
     ///
@@ -282,47 +264,55 @@ impl Stream {
         offset: usize,
         len: usize,
     ) -> Result<()> {
-        self.locate(doing, rank, number, offset, len).map(drop)
+        self.locate_segment(doing, (rank, number), offset, len, false).map(drop)
     }
 
+    /// Where bytes of a segment are reached, but for a reserved one: a [`Locate`].
     #[inline]
-    fn locate(&self, doing: &'static str, rank: usize, number: u32, offset: usize, len: usize) -> Result<Place<'_>> {
-        if self.node.is_own() {
+    pub(crate) fn locate_segment(
+        &self,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        len: usize,
+        by_network: bool,
+    ) -> Result<Access<'_>> {
+        if !by_network && self.node.is_own() {
             let using = self.using.begin();
             if let Some(place) = self.mapped_segments.reach(rank, number, offset, len) {
-                return Ok(Place::Here(place, using));
+                return Ok(Access::Here(place, using));
             }
         }
-        self.locate_apart(doing, rank, number, offset, len)
+        self.locate_apart(doing, (rank, number), offset, len, by_network)
     }
 
     #[cold]
     fn locate_apart(
         &self,
         doing: &'static str,
-        rank: usize,
-        number: u32,
+        (rank, number): (usize, u32),
         offset: usize,
         len: usize,
-    ) -> Result<Place<'_>> {
+        by_network: bool,
+    ) -> Result<Access<'_>> {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
         if (number as usize) < SEGMENTS_FIRST {
             return Err(none);
         }
-        if !self.is_mapped(rank) {
+        if by_network || !self.is_mapped(rank) {
             let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
             check_range(doing, rank, offset, len, found.len)?;
-            return Ok(Place::Network(ADDRESS + found.start + offset));
+            return Ok(Access::Network(ADDRESS + found.start + offset));
         }
         let using = self.using.begin();
         let found = self.mapped_segments.find(rank, number).ok_or(none)?;
         check_range(doing, rank, offset, len, found.len)?;
         let address = found.start + offset;
         Ok(match self.mapped_segments.place(rank, address, len) {
-            Some(place) => Place::Here(place, using),
-            None => Place::Attached(address, using),
+            Some(place) => Access::Here(place, using),
+            None => Access::Attached(address, using),
         })
     }
 
@@ -354,43 +344,32 @@ impl Stream {
         }
     }
 
-    /// Writes `bytes` to `offset` of a segment of `rank`. They may be changed when it returns.
+    /// Writes `bytes` to `offset` of a segment of `rank`, which `locate` finds. They may be changed when it returns.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`Stream::put`].
-    #[inline]
+    // Inlined, so that `locate` is called directly.
+    #[inline(always)]
     pub(crate) fn put_segment(
         &self,
+        locate: Locate,
         doing: &'static str,
-        rank: usize,
-        number: u32,
+        (rank, number): (usize, u32),
         offset: usize,
         bytes: &[u8],
     ) -> Result<()> {
-        let place = self.locate(doing, rank, number, offset, bytes.len())?;
-        self.put_at(doing, (rank, number), place, bytes)
-    }
-
-    #[inline(always)]
-    pub(super) fn put_at(
-        &self,
-        doing: &'static str,
-        (rank, number): (usize, u32),
-        place: Place<'_>,
-        bytes: &[u8],
-    ) -> Result<()> {
-        match place {
-            Place::Here(to, _using) => {
+        match locate(self, doing, (rank, number), offset, bytes.len(), false)? {
+            Access::Here(to, _using) => {
                 // SAFETY: inside an open segment, which stays open as long as it is in use.
                 unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
                 Ok(())
             }
-            Place::Attached(address, _using) => {
+            Access::Attached(address, _using) => {
                 let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, start, address, len) }
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let outcome = self.put(doing, rank, at, bytes);
                 self.unless_closed(doing, rank, number, outcome)
             }
@@ -417,21 +396,21 @@ impl Stream {
         len: usize,
         events: Vec<Event>,
     ) -> Result<()> {
-        match self.locate(doing, rank, number, offset, len)? {
-            Place::Here(to, using) => {
+        match self.locate_segment(doing, (rank, number), offset, len, false)? {
+            Access::Here(to, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(to, from, len) };
                 drop(using);
             }
-            Place::Attached(address, using) => {
+            Access::Attached(address, using) => {
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, from.cast_mut(), address, len) }?;
                 drop(using);
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let remote = HeapRange { rank, offset: at, len };
-                // SAFETY: the caller's.
-                let outcome = unsafe { self.post_put(doing, remote, from, events) };
+                // SAFETY: the caller's; nothing has to be kept for it.
+                let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), events) };
                 return self.unless_closed(doing, rank, number, outcome);
             }
         }
@@ -458,8 +437,8 @@ impl Stream {
             alignment: word.len(),
             place: CalledAt::default(),
         };
-        match self.locate(doing, rank, number, offset, word.len())? {
-            Place::Here(to, using) => {
+        match self.locate_segment(doing, (rank, number), offset, word.len(), false)? {
+            Access::Here(to, using) => {
                 if !to.addr().is_multiple_of(word.len()) {
                     return Err(misaligned(to.addr()));
                 }
@@ -472,8 +451,8 @@ impl Stream {
                 self.announce(rank);
                 Ok(())
             }
-            Place::Attached(address, _) if !address.is_multiple_of(word.len()) => Err(misaligned(address)),
-            Place::Attached(address, using) => {
+            Access::Attached(address, _) if !address.is_multiple_of(word.len()) => Err(misaligned(address)),
+            Access::Attached(address, using) => {
                 fence(Ordering::SeqCst);
                 // SAFETY: only read; the rest as above.
                 unsafe { self.attach(doing, Direction::Put, rank, word.as_ptr().cast_mut(), address, word.len()) }?;
@@ -483,8 +462,8 @@ impl Stream {
                 }
                 Ok(())
             }
-            Place::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
-            Place::Network(at) => {
+            Access::Network(at) if !(at & !ADDRESS).is_multiple_of(word.len()) => Err(misaligned(at & !ADDRESS)),
+            Access::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 let put = Operation::Put { offset: at, bytes: word, done: 0, after: true, tell: true };
                 let outcome = self.perform(doing, rank, put);
@@ -495,43 +474,31 @@ impl Stream {
         }
     }
 
-    /// Reads bytes at `offset` of a segment of `rank`. Waits for them.
+    /// Reads bytes at `offset` of a segment of `rank`, which `locate` finds. Waits for them.
     ///
     /// # Errors
     /// As [`Stream::put_segment`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get_segment(
         &self,
+        locate: Locate,
         doing: &'static str,
-        rank: usize,
-        number: u32,
+        (rank, number): (usize, u32),
         offset: usize,
         into: &mut [u8],
     ) -> Result<()> {
-        let place = self.locate(doing, rank, number, offset, into.len())?;
-        self.get_at(doing, (rank, number), place, into)
-    }
-
-    #[inline(always)]
-    pub(super) fn get_at(
-        &self,
-        doing: &'static str,
-        (rank, number): (usize, u32),
-        place: Place<'_>,
-        into: &mut [u8],
-    ) -> Result<()> {
-        match place {
-            Place::Here(from, _using) => {
+        match locate(self, doing, (rank, number), offset, into.len(), false)? {
+            Access::Here(from, _using) => {
                 // SAFETY: as in `put_segment`.
                 unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
                 Ok(())
             }
-            Place::Attached(address, _using) => {
+            Access::Attached(address, _using) => {
                 let (start, len) = (into.as_mut_ptr(), into.len());
                 // SAFETY: as in `put_segment`; `into` is ours.
                 unsafe { self.attach(doing, Direction::Get, rank, start, address, len) }
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 let outcome = self.get(doing, rank, at, into);
                 self.unless_closed(doing, rank, number, outcome)
             }
@@ -557,22 +524,22 @@ impl Stream {
         len: usize,
         events: Vec<Event>,
     ) -> Result<()> {
-        match self.locate(doing, rank, number, offset, len)? {
-            Place::Here(from, using) => {
+        match self.locate_segment(doing, (rank, number), offset, len, false)? {
+            Access::Here(from, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(into, from, len) };
                 drop(using);
                 self.happened(events);
                 Ok(())
             }
-            Place::Attached(address, using) => {
+            Access::Attached(address, using) => {
                 // SAFETY: as above.
                 unsafe { self.attach(doing, Direction::Get, rank, into, address, len) }?;
                 drop(using);
                 self.happened(events);
                 Ok(())
             }
-            Place::Network(at) => {
+            Access::Network(at) => {
                 self.check_reachable(rank, doing)?;
                 // SAFETY: the caller's.
                 unsafe { self.track_get(doing, HeapRange { rank, offset: at, len }, into, events) };
@@ -581,37 +548,53 @@ impl Stream {
         }
     }
 
-    /// Does an atomic on a word of a segment of `rank`; `at_once` does it where the processor does. Returns what was there before.
+    /// Does an atomic on a word of a segment of `rank`, which `locate` finds; `at_once` does it where the processor does. Returns what was
+    /// there before. What changes a word of the heap is what changes it for arrays.
     ///
     /// # Errors
     /// As [`Stream::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] if only the owner's program can change the word.
     pub(crate) fn change_segment(
         &self,
+        locate: Locate,
         doing: &'static str,
         (rank, number, offset): (usize, u32, usize),
         change: Change,
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
         let width = change.width as usize;
-        let misaligned = |address| misaligned(doing, rank, address, width);
+        let misaligned = |address| Error::Misaligned {
+            operation: doing,
+            rank,
+            address,
+            alignment: width,
+            place: CalledAt::default(),
+        };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        if self.network.is_some() && self.driven().networks.to(rank).changes_segments() {
-            let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
-            let found = match (number as usize) < SEGMENTS_FIRST {
-                true => None,
-                false => self.find_over_network(doing, rank, number)?,
-            };
-            let Found { start, len: available } = found.ok_or(none)?;
-            check_range(doing, rank, offset, width, available)?;
-            if !(start + offset).is_multiple_of(width) {
-                return Err(misaligned(start + offset));
+        let by_network =
+            self.network.is_some() && (number == HEAP || self.driven().networks.to(rank).changes_segments());
+        match locate(self, doing, (rank, number), offset, width, by_network)? {
+            Access::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
+            Access::Here(at, _using) => Ok(at_once(at)),
+            // Slots begin at a page, and so do heaps.
+            Access::Network(at) if by_network && !(at & !ADDRESS).is_multiple_of(width) => {
+                Err(misaligned(at & !ADDRESS))
             }
-            let outcome = self.atomic(doing, rank, ADDRESS + start + offset, change);
-            return self.unless_closed(doing, rank, number, outcome);
+            Access::Network(at) if by_network => {
+                let outcome = self.atomic(doing, rank, at, change);
+                self.unless_closed(doing, rank, number, outcome)
+            }
+            Access::Attached(..) | Access::Network(_) => {
+                let instead = match (number as usize) < SEGMENTS_FIRST {
+                    true => "World::reserved_segments",
+                    false => "World::fetch_segment, or a segment of World::segment",
+                };
+                let why = format!(
+                    "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use {instead}"
+                );
+                Err(Error::InvalidArgument { operation: doing, why })
+            }
         }
-        let place = self.locate(doing, rank, number, offset, width)?;
-        change_at(doing, (rank, width), place, "World::fetch_segment, or a segment of World::segment", at_once)
     }
 
     /// Moves bytes by cross-memory attach.

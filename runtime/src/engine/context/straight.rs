@@ -11,6 +11,7 @@ use super::Stream;
 use super::operations::Driving;
 use super::wait::Ends;
 use crate::error::Result;
+use crate::memory::copy;
 use crate::transport::Region;
 
 impl Drive for Stream {
@@ -62,29 +63,69 @@ impl Stream {
     }
 
     /// Puts `len` bytes at `from` to `offset` of `rank` (which is reached over the network): long ones without a copy. All is posted on
-    /// return. When the bytes may be changed, `events` happen.
+    /// return. When the bytes may be changed, `hold` is dropped and `events` happen.
     ///
     /// # Safety
-    /// The memory is readable, and nobody changes it, until `events` happen; and until nothing of this context is in flight, if there is an error.
+    /// The memory is readable, and nobody changes it, until `hold` is dropped.
     ///
     /// # Errors
     /// As [`Stream::wait`]; then no event happens.
-    pub(super) unsafe fn post_put(
+    pub(crate) unsafe fn post_put(
         &self,
         doing: &'static str,
         HeapRange { rank, offset, len }: HeapRange,
         from: *const u8,
+        hold: Box<dyn Send>,
         events: Vec<Event>,
     ) -> Result<()> {
         self.check_reachable(rank, doing)?;
         // SAFETY: the caller's.
         if let Some(region) = unsafe { self.register(rank, from.cast_mut(), len) } {
-            // SAFETY: the caller's; nothing has to be kept for it.
-            return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), events) };
+            // SAFETY: the caller's.
+            return unsafe { put_buffer(self, doing, (rank, offset), region, hold, events) };
         }
         // SAFETY: the caller's.
         let bytes = unsafe { std::slice::from_raw_parts(from, len) };
         self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })?;
+        drop(hold);
+        self.happened(events);
+        Ok(())
+    }
+
+    /// Puts `len` bytes at `own` of this rank's slot to `offset` of the slot of `rank`, all in bounds. Over the network long ones are not
+    /// copied. When they may be changed, `events` happen.
+    ///
+    /// # Errors
+    /// As [`Stream::put`]; then no event happens.
+    pub(crate) fn put_own(
+        &self,
+        doing: &'static str,
+        [rank, offset, own, len]: [usize; 4],
+        events: Vec<Event>,
+    ) -> Result<()> {
+        self.check_own(doing)?;
+        // SAFETY: in bounds of the own slot.
+        let from = unsafe { self.node.slot(self.rank).add(own) };
+        if self.is_mapped(rank) {
+            // SAFETY: in bounds of a mapped slot.
+            let to = unsafe { self.node.slot(rank).add(offset) };
+            // SAFETY: both ranges are mapped, and only touched by copies and atomics. They may overlap.
+            unsafe { copy::between(to, from, len) };
+            self.announce(rank);
+            self.happened(events);
+            return Ok(());
+        }
+        self.check_reachable(rank, doing)?;
+        // SAFETY: the slot is mapped as long as the context lives.
+        if let Some(region) = unsafe { self.register(rank, from, len) } {
+            // SAFETY: as above. What changes meanwhile arrives as it then is. Whoever ends the phase or the allocation drains the context
+            // before.
+            return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), events) };
+        }
+        let mut bytes = vec![0; len];
+        // SAFETY: in bounds of the own slot, only touched by copies and atomics.
+        unsafe { copy::get(bytes.as_mut_ptr(), from, len) };
+        self.put(doing, rank, offset, &bytes)?;
         self.happened(events);
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::peer::Peer;
 use super::{EndpointOf, Network, posted, remote};
 use crate::engine::operation::Change;
-use crate::engine::pieces::Piece;
+use crate::engine::pieces::Registration;
 use crate::engine::remote_access::{Answer, Fetched, Lent};
 use crate::transport::{AtomicOp, Completion, Domain, Endpoint, Error as NotNow, Posted, RemoteKey, Result, Word};
 
@@ -18,7 +18,7 @@ impl<D: Domain> Network<D> {
     pub(super) fn read(
         &self,
         peer: &Peer<EndpointOf<D>>,
-        piece: &Piece<RemoteKey>,
+        piece: &Registration<RemoteKey>,
         offset: usize,
         len: usize,
     ) -> Result<Option<Arc<Answer>>> {
@@ -36,7 +36,7 @@ impl<D: Domain> Network<D> {
     pub(super) unsafe fn read_lent(
         &self,
         peer: &Peer<EndpointOf<D>>,
-        piece: &Piece<RemoteKey>,
+        piece: &Registration<RemoteKey>,
         offset: usize,
         to: *mut u8,
         len: usize,
@@ -123,7 +123,7 @@ impl<D: Domain> Network<D> {
     pub(super) fn now<T: Word>(
         &self,
         peer: &Peer<EndpointOf<D>>,
-        piece: &Piece<RemoteKey>,
+        piece: &Registration<RemoteKey>,
         offset: usize,
         wanted: Change,
     ) -> Result<Option<Fetched>> {
@@ -151,7 +151,7 @@ impl<D: Domain> Network<D> {
 
 pub(super) fn post_atomic<T: Word, E: Endpoint>(
     peer: &Peer<E>,
-    piece: &Piece<RemoteKey>,
+    piece: &Registration<RemoteKey>,
     offset: usize,
     wanted: Change,
     answer: &Answer,

@@ -336,6 +336,10 @@ where
         (self.awaits_unannounced() || self.event().is_none()).then_some(UNANNOUNCED)
     }
 
+    fn most_interfaces(&self) -> usize {
+        self.interface.attributes().max_interfaces
+    }
+
     fn largest_message(&self) -> usize {
         self.interface.attributes().am.max_bcopy.saturating_sub(HEAD) + 8
     }

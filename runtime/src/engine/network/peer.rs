@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::segments;
 use super::window::Load;
 use super::{EndpointOf, Known, Network};
-use crate::engine::pieces::{Connection, Piece, Place, Table};
+use crate::engine::pieces::{Connection, KeyTable, Registration, Search};
 use crate::engine::remote_access::Answer;
 use crate::engine::segments::ADDRESS;
 use crate::transport::{Domain, Endpoint, Error as NotNow, Flush, Interface, Posted, RemoteKey, Result};
@@ -15,7 +15,7 @@ use crate::transport::{Domain, Endpoint, Error as NotNow, Flush, Interface, Post
 /// What a rank has for one peer of a network.
 pub(super) struct Peer<E> {
     pub(super) endpoint: E,
-    pub(super) table: RefCell<Table<RemoteKey>>,
+    pub(super) table: RefCell<KeyTable<RemoteKey>>,
     /// The part of the table that is on its way.
     pub(super) fetch: RefCell<Option<Arc<Answer>>>,
     /// What is known of its segments.
@@ -85,7 +85,7 @@ impl<D: Domain> Network<D> {
         let record = Connection::new(&self.node, self.layout, rank, self.number);
         let (address, first) = (record.address(), record.first().ok_or(NotNow::NotConnected)?);
         let endpoint = self.interface.connect(&address)?;
-        let mut table = Table::new(self.layout.pieces(self.number), self.interface.attributes().get.max_bcopy);
+        let mut table = KeyTable::new(self.layout.pieces(self.number), self.interface.attributes().get.max_bcopy);
         table.add(&first, |key| self.unpack(key))?;
         let mut owners = self.owners.borrow_mut();
         let index = endpoint.index() as usize;
@@ -113,7 +113,7 @@ impl<D: Domain> Network<D> {
         &self,
         peer: &Peer<EndpointOf<D>>,
         offset: usize,
-        act: impl FnOnce(&Piece<RemoteKey>) -> Result<Option<R>>,
+        act: impl FnOnce(&Registration<RemoteKey>) -> Result<Option<R>>,
     ) -> Result<Option<R>> {
         if offset >= ADDRESS {
             return act(peer.segments.borrow_mut().find(offset).ok_or(NotNow::Rejected)?);
@@ -127,7 +127,12 @@ impl<D: Domain> Network<D> {
 
     /// Makes the piece that `offset` lies in the recent one; `false` while the peer's table is fetched.
     #[inline(never)]
-    pub(super) fn find(&self, peer: &Peer<EndpointOf<D>>, table: &mut Table<RemoteKey>, offset: usize) -> Result<bool> {
+    pub(super) fn find(
+        &self,
+        peer: &Peer<EndpointOf<D>>,
+        table: &mut KeyTable<RemoteKey>,
+        offset: usize,
+    ) -> Result<bool> {
         loop {
             let fetched = peer.fetch.borrow().as_ref().and_then(|answer| Some((answer.outcome()?, Arc::clone(answer))));
             if let Some((outcome, answer)) = fetched {
@@ -140,13 +145,13 @@ impl<D: Domain> Network<D> {
                 table.answer(bytes, |key| self.unpack(key))?;
             }
             let (from, len) = match table.find(offset) {
-                Place::In(_) => return Ok(true),
-                Place::Nowhere => return Err(NotNow::OutOfRange),
-                Place::Wait => return Ok(false),
-                Place::Ask { offset, len } => (offset, len),
+                Search::In(_) => return Ok(true),
+                Search::Nowhere => return Err(NotNow::OutOfRange),
+                Search::Wait => return Ok(false),
+                Search::Ask { offset, len } => (offset, len),
             };
             // The table lies in the first piece, which is known from the start.
-            let Place::In(control) = table.find(self.layout.connections) else { return Err(NotNow::OutOfRange) };
+            let Search::In(control) = table.find(self.layout.connections) else { return Err(NotNow::OutOfRange) };
             let Some(answer) = self.read(peer, control, from, len)? else { return Ok(false) };
             table.ask();
             *peer.fetch.borrow_mut() = Some(answer);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{EndpointOf, Network, Peer, posted};
-use crate::engine::pieces::Piece;
+use crate::engine::pieces::Registration;
 use crate::engine::remote_access::Answer;
 use crate::engine::segments::{ADDRESS, Found, RemoteSegments};
 use crate::engine::straight::{LONGEST, Local};
@@ -21,7 +21,7 @@ pub(super) struct Known {
     /// Bytes of the longest one there was.
     longest: usize,
     /// The one that was found last.
-    recent: Option<Piece<RemoteKey>>,
+    recent: Option<Registration<RemoteKey>>,
     /// This rank's word at the peer says that it holds entries.
     shown: bool,
     /// The peer's count of changes for which this is complete.
@@ -68,10 +68,10 @@ struct Head {
 impl Known {
     /// The segment in which address `offset - ADDRESS` lies.
     #[inline]
-    pub(super) fn find(&mut self, offset: usize) -> Option<&Piece<RemoteKey>> {
+    pub(super) fn find(&mut self, offset: usize) -> Option<&Registration<RemoteKey>> {
         if !self.recent.as_ref().is_some_and(|piece| piece.contains(offset)) {
             let Segment { start, end, key, .. } = *self.around(offset - ADDRESS)?;
-            self.recent = Some(Piece::new(ADDRESS + start, ADDRESS + end, key));
+            self.recent = Some(Registration::new(ADDRESS + start, ADDRESS + end, key));
         }
         self.recent.as_ref()
     }

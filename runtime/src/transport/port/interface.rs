@@ -13,7 +13,7 @@ use crate::transport::attributes::{AtomicSet, Attributes, Capabilities as Can, D
 use crate::transport::emulate::{Client, Event, Server};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::memory::Registry;
-use crate::transport::message::{Message, MessageHandler, Retained, Table};
+use crate::transport::message::{HandlerTable, Message, MessageHandler, Retained};
 use crate::transport::pending::Queues;
 use crate::transport::wire::{Agent, Arrival, Channel, Facts, Memory, Straight, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOptions, NoticeHandler};
@@ -73,7 +73,7 @@ pub struct Interface<W: Wire> {
     pub(super) events: RefCell<Vec<Event>>,
     pub(super) turn: Cell<u64>,
     server: RefCell<Server>,
-    table: Table,
+    table: HandlerTable,
     enabled: Cell<Directions>,
     running: Cell<bool>,
     /// Messages that came while no callback could run.
@@ -109,7 +109,7 @@ impl<W: Wire> Interface<W> {
             flushes: RefCell::default(),
             events: RefCell::default(),
             turn: Cell::new(0),
-            table: Table::default(),
+            table: HandlerTable::default(),
             enabled: Cell::new(Directions::NONE),
             running: Cell::new(false),
             inbox: RefCell::default(),

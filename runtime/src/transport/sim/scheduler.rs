@@ -20,7 +20,7 @@ enum Status {
 }
 
 #[derive(Debug)]
-struct Table {
+struct RunQueue {
     holder: Option<usize>,
     status: Vec<Status>,
     /// Those that can go on, in order.
@@ -37,7 +37,7 @@ struct Table {
 #[derive(Debug)]
 struct Shared {
     network: Network,
-    table: Mutex<Table>,
+    table: Mutex<RunQueue>,
     /// One for each rank, so that handing on the token wakes one thread.
     turns: Vec<Condvar>,
 }
@@ -123,7 +123,7 @@ impl Turn {
     }
 }
 
-impl Table {
+impl RunQueue {
     fn set(&mut self, rank: usize, status: Status) {
         self.status[rank] = status;
         match (self.ready.binary_search(&rank), status) {
@@ -135,13 +135,13 @@ impl Table {
 }
 
 impl Shared {
-    fn lock(&self) -> Guard<'_, Table> {
+    fn lock(&self) -> Guard<'_, RunQueue> {
         self.table.lock()
     }
 
     /// Gives the token to a rank that can go on, letting the network step until there is one, and wakes it if it is not
     /// the `caller`.
-    fn hand_on<'a>(&'a self, mut table: Guard<'a, Table>, caller: Option<usize>) -> Guard<'a, Table> {
+    fn hand_on<'a>(&'a self, mut table: Guard<'a, RunQueue>, caller: Option<usize>) -> Guard<'a, RunQueue> {
         table.holder = None;
         loop {
             let mut state = self.network.state();
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    fn await_turn(&self, mut table: Guard<'_, Table>, rank: usize) -> Result<(), Stalled> {
+    fn await_turn(&self, mut table: Guard<'_, RunQueue>, rank: usize) -> Result<(), Stalled> {
         while table.holder != Some(rank) {
             table = self.turns[rank].wait(table);
         }
@@ -223,7 +223,7 @@ pub(crate) fn run_each(
     let ranks = network.ranks();
     let shared = Arc::new(Shared {
         network: network.clone(),
-        table: Mutex::new(Table {
+        table: Mutex::new(RunQueue {
             holder: None,
             status: vec![Status::Ready; ranks],
             ready: (0..ranks).collect(),

@@ -29,7 +29,7 @@
 //! What holds in part, and what does not:
 //!
 //! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind on mapped memory. Over a network each
-//!   queue has an interface of its own, of which a process can have some 100.
+//!   queue has an interface of its own, of which a process can have 127 beside its own.
 //! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
 //! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
