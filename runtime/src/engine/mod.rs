@@ -226,9 +226,10 @@ impl Engine {
     /// # Errors
     /// [`Error::Start`] if no network reaches a rank.
     pub fn note_arrivals(&self) -> Result<()> {
-        self.interface.note_fence_mode();
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
-        self.waiting.patience.set(Patience::new(self.job.ranks_here(), cores, spin, supervised));
+        let patience = Patience::new(self.job.ranks_here(), cores, spin, supervised);
+        self.waiting.patience.set(patience);
+        self.interface.note_fence_mode(patience.crowded);
         self.networks.decide()
     }
 

@@ -277,10 +277,9 @@ impl Engine {
         }
     }
 
-    /// The fences of this rank when it sleeps, and of its contexts when they wake ranks. With a network all wakers use a full fence,
-    /// so that the sleeper's own is enough.
+    /// The fences of this rank when it sleeps, and of its contexts when they wake ranks.
     pub(crate) fn fences(&self) -> Fences {
-        if self.routes.all_mapped() { self.job.fences() } else { Fences::Full }
+        self.interface.fences()
     }
 
     /// Whether an event may come without a wake-up, so that a sleep has to be brief. A receiver wakes the sender when it returns credit of

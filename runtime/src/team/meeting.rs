@@ -7,7 +7,8 @@
 //!   of have entered. Each flag has one writer, which writes the number of the barrier, so a member that is one barrier ahead does no
 //!   harm.
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
-//!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores.
+//!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores. All ranks of the
+//!   world wait for the flag of rank 0 instead: to write a flag at each the last would touch as many pages.
 //!
 //! - *Direct*: every member tells every other one, by a flag of its own beside up to [`ROOM`] bytes of data, if few in one cache line:
 //!   an exchange of data takes as long as a barrier. For few members, all mapped. Each member has two places for every other one,
@@ -210,9 +211,25 @@ impl Meeting {
         unsafe { engine.node.slot(engine.rank).add(self.place_from(member) + DATA) }
     }
 
+    /// Whether all members wait for the flag of member 0, in a barrier by the counter. Members of a team clear their flags when they drop
+    /// it, which may be before another one has left its last barrier: there each waits for a flag of its own.
+    #[inline]
+    fn has_one_flag(&self) -> bool {
+        self.by.get() == By::Counter && self.place.lines
+    }
+
     /// Lets all others leave.
+    ///
+    /// Of one flag for all, nobody writes a later number before this one: to enter a later barrier, a member has left the one that this
+    /// opens. A member that leaves late may find the number of the next, which says as much; the digest words alternate.
     fn open(&self, engine: &Engine) -> Result<()> {
         self.round.set(1);
+        if self.has_one_flag() {
+            self.tell(engine, 0, 0)?;
+            let others = (1..self.size).filter(|member| *member != self.rank);
+            others.for_each(|member| engine.interface.wake_if_asleep(self.world(member)));
+            return Ok(());
+        }
         (0..self.size).filter(|member| *member != self.rank).try_for_each(|member| self.tell(engine, member, 0))
     }
 
@@ -271,7 +288,7 @@ impl Meeting {
             let digest = unsafe { AtomicU64::from_ptr(word.as_ptr().add(self.digest_word())) };
             digest.store(self.digest.get(), Ordering::Relaxed);
         }
-        // Pairs with the Acquire load in `flag`, at that rank.
+        // Pairs with the Acquire load in `flag`, at the ranks that wait for it.
         if self.by.get() == By::Counter {
             // A member told before this one may have entered the next barrier, by dissemination, and written its number here.
             // Not `fetch_max`, which the thread sanitizer takes for no synchronization.
@@ -295,13 +312,19 @@ impl Meeting {
         let word = if self.by.get() == By::Direct { 1 } else { self.digest_word() };
         let at = self.flag_at(round) + word * size_of::<u64>();
         // SAFETY: a word of the flag's line.
-        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
+        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(self.flag_owner(engine)).add(at).cast()) };
         if word.load(Ordering::Relaxed) != self.digest.get() {
             self.digest.set(DIFFERS);
         }
     }
 
-    /// Offset of the flag of this round in this rank's slot.
+    /// The rank in whose slot this one waits for flags.
+    #[inline]
+    fn flag_owner(&self, engine: &Engine) -> usize {
+        if self.has_one_flag() { self.world(0) } else { engine.rank }
+    }
+
+    /// Offset of the flag of this round in the slot of its owner.
     #[inline]
     fn flag_at(&self, round: usize) -> usize {
         match self.by.get() {
@@ -310,12 +333,12 @@ impl Meeting {
         }
     }
 
-    /// The flag of this round here: the number of a barrier, and a kind.
+    /// The flag of this round: the number of a barrier, and a kind.
     #[inline]
     fn flag(&self, engine: &Engine, round: usize) -> (u64, u8) {
         let at = self.flag_at(round);
-        // SAFETY: as in `tell`, in our own slot.
-        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(engine.rank).add(at).cast()) };
+        // SAFETY: as in `tell`.
+        let word = unsafe { AtomicU64::from_ptr(engine.node.slot(self.flag_owner(engine)).add(at).cast()) };
         let word = word.load(Ordering::Acquire);
         (word & ((1 << KIND_SHIFT) - 1), (word >> KIND_SHIFT) as u8)
     }

@@ -641,7 +641,10 @@ fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
     let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
     if let [first, second] = cores[..] {
         assert!(waiting_on([&[first], &[second]]).iter().all(|line| line.contains("one core for each rank")));
-        assert!(waiting_on([&[first], &[first]]).iter().all(|line| line.contains("more ranks than cores")));
+        let crowded = waiting_on([&[first], &[first]]);
+        // They sleep often, and then a membarrier would interrupt the others.
+        let words = ["more ranks than cores", "a waker uses a fence"];
+        assert!(crowded.iter().all(|line| words.iter().all(|words| line.contains(words))), "{crowded:?}");
         assert!(waiting_on([&cores, &[first]]).iter().all(|line| line.contains("one core for each rank")));
     }
 }

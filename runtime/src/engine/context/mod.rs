@@ -307,7 +307,7 @@ impl Engine {
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),
             routes: self.routes.clone(),
-            fences: if network.is_some() { Fences::Full } else { self.job.fences() },
+            fences: self.fences(),
             patience: self.patience(),
             changes: self.blocks.counts(),
             mapped_segments: Arc::clone(&self.mapped_segments),
