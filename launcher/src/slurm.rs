@@ -92,7 +92,7 @@ fn options(plugin: &str, step: &Step) -> Vec<String> {
   sbatch job.sh
 
 The script needs no `bellwether` on the nodes. It names the plug-in of Slurm by which ranks join: pmi2 if `srun --mpi=list` \
-has it here, or there is no srun, else pmix; BELLWETHER_JOIN=pmix asks for the other.")]
+has it here, or Slurm does not run here, else pmix; BELLWETHER_JOIN=pmix asks for the other.")]
 pub struct Batch {
     /// How many nodes
     #[arg(short = 'N', long, value_name = "N", value_parser = nodes)]
@@ -131,9 +131,12 @@ impl Batch {
         }
         let asked = std::env::var("BELLWETHER_JOIN").ok();
         let plugin = match Command::new("srun").arg("--mpi=list").output() {
-            Ok(listed) => choose(asked.as_deref(), &String::from_utf8_lossy(&[listed.stdout, listed.stderr].concat()))?,
-            Err(_) if asked.as_deref() == Some("pmix") => "pmix",
-            Err(_) => "pmi2",
+            Ok(listed) if listed.status.success() => {
+                choose(asked.as_deref(), &String::from_utf8_lossy(&[listed.stdout, listed.stderr].concat()))?
+            }
+            // No Slurm here.
+            _ if asked.as_deref() == Some("pmix") => "pmix",
+            _ => "pmi2",
         };
         let script = self.script(plugin);
         match &self.output {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use self::on_hosts::Typed;
 use super::child::{Spawner, Streams};
 use super::ending::{Ending, Step};
 use super::error::LaunchError;
@@ -104,8 +105,8 @@ struct Supervisor<'a, 'b> {
     output: Output,
     input: Input,
     pump: Option<(Pump, Wait)>,
-    /// Input for a rank 0 on a host; whether it can be waited for.
-    typed: Option<(OwnedFd, bool)>,
+    /// Input for a rank 0 on a host.
+    typed: Option<Typed>,
     /// In the order in which they were started: rank r is number r.
     ranks: Vec<Rank>,
     live: usize,
@@ -412,8 +413,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         rank.end.after = now - rank.started;
         self.live -= 1;
         if number == 0 {
-            self.pump = None;
-            self.typed = None;
+            self.stop_input();
         }
         self.output.drain(number);
         self.output.ended(number, !ended.success());

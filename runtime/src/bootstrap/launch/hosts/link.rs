@@ -81,6 +81,8 @@ struct Link {
 /// All hosts of a job.
 pub(in crate::bootstrap::launch) struct Links {
     epoll: OwnedFd,
+    /// Where the ranks work.
+    folder: Vec<u8>,
     links: Vec<Link>,
     states: States,
     begun: bool,
@@ -100,7 +102,9 @@ impl Links {
         mask: libc::sigset_t,
     ) -> Result<Links, LaunchError> {
         let epoll = epoll.try_clone().map_err(|source| LaunchError::System { what: "copy of epoll", source })?;
-        let mut all = Links { epoll, links: Vec::new(), states, begun: false, put: Vec::new(), input: 0 };
+        let folder = std::env::current_dir().map_err(|source| LaunchError::System { what: "getcwd", source })?;
+        let folder = folder.into_os_string().into_vec();
+        let mut all = Links { epoll, folder, links: Vec::new(), states, begun: false, put: Vec::new(), input: 0 };
         for (number, host) in hosts.iter().enumerate() {
             let link = Link::start(spec, host, group, mask)?;
             let from = link.from.as_ref().expect("it has just been made");
@@ -133,7 +137,6 @@ impl Links {
             let each: Vec<String> = self.links.iter().map(|link| format!("{}:{}", link.name, room(link))).collect();
             return Err(LaunchError::NoRoom { ranks: spec.ranks, all, each: each.join(",") });
         }
-        let folder = std::env::current_dir().map_err(|source| LaunchError::System { what: "getcwd", source })?;
         let passed = |name: &OsString| {
             let name = name.to_string_lossy();
             PASSED.contains(&&*name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -156,7 +159,7 @@ impl Links {
                 continue;
             }
             link.send(&Down::Job(Box::new(HostJob {
-                folder: folder.clone().into_os_string().into_vec(),
+                folder: self.folder.clone(),
                 env: env.clone(),
                 program: spec.program.clone().into_vec(),
                 args: spec.args.iter().map(|arg| arg.clone().into_vec()).collect(),

@@ -1,5 +1,6 @@
 //! The supervisor's part in a job whose ranks run on several hosts.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -18,7 +19,31 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// What is read of standard input at once.
 const PIECE: usize = 16 << 10;
 
+/// Our standard input, for a rank 0 on a host.
+pub(super) struct Typed {
+    own: OwnedFd,
+    /// The epoll set tells when it has something.
+    is_watched: bool,
+}
+
+impl Typed {
+    /// Takes it out of the epoll set, which it does not leave by itself while our caller has it.
+    fn forget(&mut self, set: &OwnedFd) {
+        if std::mem::take(&mut self.is_watched) {
+            let _ = epoll::delete(set, &self.own);
+        }
+    }
+}
+
 impl Supervisor<'_, '_> {
+    /// Rank 0 has ended: it takes no input.
+    pub(super) fn stop_input(&mut self) {
+        self.pump = None;
+        if let Some(mut typed) = self.typed.take() {
+            typed.forget(&self.epoll);
+        }
+    }
+
     /// All hosts are there: has them start the ranks.
     pub(super) fn begin_hosts(&mut self) -> Result<(), LaunchError> {
         let Starter::Hosts(links) = &mut self.starter else { return Ok(()) };
@@ -32,12 +57,8 @@ impl Supervisor<'_, '_> {
         self.live = self.spec.ranks;
         let own = self.input.own_copy()?;
         self.input.handed_out();
-        // A file is always ready, and cannot be waited for.
-        let waits = epoll::add(&self.epoll, &own, Token::Input.data(), epoll::EventFlags::IN).is_ok();
-        self.typed = Some((own, waits));
-        if !waits {
-            self.send_input();
-        }
+        self.typed = Some(Typed { own, is_watched: false });
+        self.go_on_sending();
         Ok(())
     }
 
@@ -54,7 +75,7 @@ impl Supervisor<'_, '_> {
                         self.note_end(rank, ended);
                     }
                 }
-                Event::InputTaken => self.send_input(),
+                Event::InputTaken => self.go_on_sending(),
                 Event::Lost { host, why, ranks } => self.lose_host(host, why, ranks),
             }
         }
@@ -79,19 +100,31 @@ impl Supervisor<'_, '_> {
         self.ending.shorten(now);
     }
 
-    /// Sends standard input to rank 0, as much as it takes.
+    /// Rank 0 takes more input.
+    fn go_on_sending(&mut self) {
+        let Starter::Hosts(links) = &self.starter else { return };
+        while let (Some(typed), true) = (&mut self.typed, links.input_room() > 0) {
+            if typed.is_watched {
+                return;
+            }
+            match epoll::add(&self.epoll, &typed.own, Token::Input.data(), epoll::EventFlags::IN) {
+                Ok(()) => typed.is_watched = true,
+                // A file is always ready, and cannot be waited for.
+                Err(_) => return self.send_input(),
+            }
+        }
+    }
+
+    /// Standard input has something, or has ended: sends rank 0 as much as it takes.
     pub(super) fn send_input(&mut self) {
         let Starter::Hosts(links) = &mut self.starter else { return };
         let mut piece = [0; PIECE];
-        while let Some((own, waits)) = &mut self.typed {
+        while let Some(typed) = &mut self.typed {
             let room = links.input_room().min(PIECE);
             if room == 0 {
-                if std::mem::take(waits) {
-                    let _ = epoll::delete(&self.epoll, &*own);
-                }
-                return;
+                return typed.forget(&self.epoll);
             }
-            let read = match rustix::io::read(&*own, &mut piece[..room]) {
+            let read = match rustix::io::read(&typed.own, &mut piece[..room]) {
                 Ok(n) => n,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return,
@@ -99,15 +132,9 @@ impl Supervisor<'_, '_> {
             };
             links.send_input(&piece[..read]);
             if read == 0 {
-                // Dropped, it leaves the epoll set if nobody else has it: our caller may.
-                if *waits {
-                    let _ = epoll::delete(&self.epoll, &*own);
-                }
+                typed.forget(&self.epoll);
                 self.typed = None;
-            } else if !*waits {
-                *waits = epoll::add(&self.epoll, &*own, Token::Input.data(), epoll::EventFlags::IN).is_ok();
-            }
-            if matches!(self.typed, Some((_, true))) {
+            } else if typed.is_watched {
                 // The set tells when there is more.
                 return;
             }
