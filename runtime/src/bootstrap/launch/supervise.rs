@@ -214,7 +214,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Something the supervisor needs has failed: ends what has been started.
     fn abandon(mut self) {
-        self.to_ranks(Signal::KILL);
+        self.signal_ranks(Signal::KILL);
         for process in self.ranks.iter_mut().filter_map(|rank| rank.process.take()) {
             if let Process::Here(process) = process {
                 let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
@@ -346,16 +346,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         for rank in self.ranks.iter_mut().filter(|rank| rank.process.is_some()) {
             rank.end.told_to_end = Some(signal.as_raw());
         }
-        self.to_group(signal);
+        self.signal_group(signal);
         // One that is stopped heeds SIGTERM only when it goes on.
-        self.to_group(Signal::CONT);
+        self.signal_group(Signal::CONT);
     }
 
     /// To every process of the group: ranks that are scripts have children of their own.
-    fn to_group(&mut self, signal: Signal) {
+    fn signal_group(&mut self, signal: Signal) {
         if signal == Signal::KILL {
             // The guardian itself must stay until all have gone.
-            return self.to_ranks(signal);
+            return self.signal_ranks(signal);
         }
         match &mut self.starter {
             Starter::Here(_) => self.guardian.signal(signal),
@@ -364,7 +364,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    fn to_ranks(&mut self, signal: Signal) {
+    fn signal_ranks(&mut self, signal: Signal) {
         if let Starter::Hosts(links) = &mut self.starter {
             return links.signal(false, signal);
         }
@@ -501,13 +501,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             let now = Instant::now();
             match signal {
                 // A user's own signal is for the program, not for the shell around it.
-                Signal::USR1 | Signal::USR2 => self.to_ranks(signal),
+                Signal::USR1 | Signal::USR2 => self.signal_ranks(signal),
                 Signal::TSTP => {
-                    self.to_group(signal);
+                    self.signal_group(signal);
                     // SIGTSTP is held back here; this stops us as it would have.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
                 }
-                Signal::CONT => self.to_group(signal),
+                Signal::CONT => self.signal_group(signal),
                 _ => {
                     let again = matches!(self.interrupt, Some((libc::SIGINT, at)) if now - at > SAME_PRESS);
                     // While hosts are being reached there is nobody to tell.
@@ -519,7 +519,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                         }
                         self.ending.hurry(now);
                     } else {
-                        self.to_group(signal);
+                        self.signal_group(signal);
                     }
                     if !matches!(self.interrupt, Some((before, _)) if before == number) {
                         self.interrupt = Some((number, now));

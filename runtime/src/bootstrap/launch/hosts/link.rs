@@ -61,7 +61,7 @@ struct Link {
     name: String,
     /// The command of its agent, as a user would type it.
     shown: String,
-    /// Whether the agent leads to another host.
+    /// How many ranks it takes, if that was said.
     slots: Option<usize>,
     agent: OwnedFd,
     to: Option<Sink>,
