@@ -1,25 +1,29 @@
-//! The command `bellwether`: starts parallel jobs on this machine and shows what the machine offers.
+//! The command `bellwether`: starts parallel jobs and shows what a machine offers.
 
 mod bench;
 mod cc;
 mod columns;
 mod example;
+mod hosts;
 mod info;
 mod manual;
 mod run;
+mod slurm;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Starts parallel programs on this machine.
+/// Starts parallel programs, on this machine or on several.
 ///
 /// A job is one program run several times at once; each copy is a rank, numbered from 0.
 #[derive(Parser)]
 #[command(name = "bellwether", version, max_term_width = 100)]
 #[command(after_help = "Examples:
   bellwether run -n 4 ./my-program --its-own options
+  bellwether run --hosts node1,node2 -n 8 ./my-program
   bellwether run -n 4 --example heat2d
+  bellwether batch -N 4 -n 128 --time 1:00:00 -- ./my-program | sbatch
   bellwether info
   bellwether bench put am
   bellwether cc -o hello hello.c
@@ -32,6 +36,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Run),
+    Batch(slurm::Batch),
     Info(info::Info),
     Bench(bench::Bench),
     Cc(cc::Cc),
@@ -42,8 +47,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = hosts::hidden() {
+        return ExitCode::from(status);
+    }
     let result = bench::rank::hidden().unwrap_or_else(|| match Cli::parse().command {
         Command::Run(run) => run.run(),
+        Command::Batch(batch) => batch.run(),
         Command::Info(info) => info.run(),
         Command::Bench(bench) => bench.run(),
         Command::Cc(cc) => cc.run(),

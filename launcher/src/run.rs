@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bellwether_runtime::Settings;
 use bellwether_runtime::bootstrap::OwnedJob;
-use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError};
+use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError, supervise_hosts};
 use clap::{Args, ValueEnum};
 
 use crate::example::{self, Example};
+use crate::hosts::{self, Place};
+use crate::slurm;
 
 /// Start a program on several ranks and wait for it.
 ///
@@ -21,8 +23,10 @@ use crate::example::{self, Example};
 #[derive(Args)]
 #[command(after_help = "Exit status: that of the first rank that failed (128 + N if signal N killed it), else
   0    all ranks succeeded; with --survive, all that did not die
+  1    the connection to a host was lost
   2    wrong use of this command
   124  the job ran longer than --timeout
+  125  a host cannot be reached, or the system does not let the job start
   126  the program cannot be executed
   127  there is no such program
 
@@ -38,6 +42,14 @@ in a script that starts it with `&`, HUP under nohup. End such a job with TERM.
 
 A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHER_SIZE.
 
+On several hosts this command starts itself on each, by the same path, through `ssh` or another --agent, which has to work \
+without a password. This host is started on without it. The ranks get the folder and the variables BELLWETHER_*, RUST_*, PATH and \
+LD_LIBRARY_PATH of this command; all else is as the agent leaves it. The hosts reach each other by TCP or RDMA. If the connection \
+to a host ends, its ranks are killed, and the job ends.
+
+Inside an allocation of Slurm (salloc, sbatch), without --hosts and -m, this command becomes `srun` and says so: what is said here \
+of exit status, signals and --grace is then as srun has it, and --timeout becomes its --time.
+
 Arguments after PROGRAM belong to the program. With --example, write the program's arguments last, and those \
 that this command also has after `--`:
   bellwether run -n 4 ./my-program --tag        --tag of the program
@@ -45,12 +57,20 @@ that this command also has after `--`:
   bellwether run -n 4 --example heat2d -- --help")]
 pub struct Run {
     /// How many ranks to start
-    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks, required_unless_present = "machinefile")]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks, required_unless_present_any = ["machinefile", "hosts"])]
     ranks: Option<usize>,
 
-    /// A file with a host on each line, one for each rank, as gaspi_run takes it; this command starts ranks on this host only
+    /// The hosts to start ranks on, in this order: `a,b:4` starts as many on `a` as it has CPUs, and at most 4 on `b`
+    #[arg(long, value_name = "LIST", conflicts_with = "machinefile")]
+    hosts: Option<String>,
+
+    /// A file with the hosts: one on each line for each rank, as gaspi_run takes it, or `host:4` or `host slots=4` for 4 ranks
     #[arg(short = 'm', long, value_name = "FILE")]
     machinefile: Option<PathBuf>,
+
+    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`
+    #[arg(long, value_name = "CMD", default_value = hosts::AGENT)]
+    agent: String,
 
     /// Which CPUs a rank may use: `core` binds each rank to one CPU, in turn; `none` leaves that to the system
     #[arg(long, value_enum, default_value = "none")]
@@ -109,8 +129,19 @@ pub enum Binding {
 impl Run {
     /// Runs the job and gives its exit status.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let ranks = self.ranks()?;
+        let places = self.places()?;
+        let ranks = self.ranks(places.as_deref())?;
         let (program, args) = self.program()?;
+        if let (None, Some(allocation)) = (&places, slurm::allocation()) {
+            let step = slurm::Step {
+                ranks,
+                tag: self.tag,
+                is_bound: self.bind == Binding::Core,
+                survives: self.survive,
+                timeout: self.timeout,
+            };
+            return slurm::run(&allocation, &step, &program, &args);
+        }
         let mut spec = JobSpec::new(program, args, ranks);
         spec.bind = match self.bind {
             Binding::Core => Bind::Core,
@@ -123,24 +154,40 @@ impl Run {
         if self.survive {
             spec.extra_env.push(("BELLWETHER_SURVIVE".into(), "on".into()));
         }
-        let settings = Settings::from_env()?;
-        let outcome = OwnedJob::create(ranks, &settings)?.supervise(spec)?;
+        let outcome = match places {
+            None => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
+            Some(places) => match hosts::only_here(&places)? {
+                Some(room) if room >= ranks => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
+                _ if self.survive => bail!("--survive is for jobs on one host"),
+                _ => supervise_hosts(&spec, &hosts::commands(&places, &self.agent)?)?,
+            },
+        };
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))
     }
 
-    /// The number of ranks, of the command line or of the machine file.
-    fn ranks(&self) -> anyhow::Result<usize> {
-        let Some(path) = &self.machinefile else { return self.ranks.context("no number of ranks is given") };
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let own = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read this host's name")?;
-        let listed = ranks_here(&text, own.trim());
-        let listed = listed.with_context(|| format!("cannot use {}", path.display()))?;
-        match self.ranks {
-            Some(ranks) if ranks > listed => {
-                bail!("{} has lines for {listed} ranks, and -n asks for {ranks}", path.display())
+    /// The hosts that the user names.
+    fn places(&self) -> anyhow::Result<Option<Vec<Place>>> {
+        match (&self.hosts, &self.machinefile) {
+            (Some(hosts), _) => Ok(Some(hosts::list(hosts).map_err(anyhow::Error::msg).context("cannot use --hosts")?)),
+            (None, Some(path)) => hosts::file(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The number of ranks, of the command line or of the hosts.
+    fn ranks(&self, places: Option<&[Place]>) -> anyhow::Result<usize> {
+        let slots = places.and_then(|places| places.iter().map(|place| place.slots).sum::<Option<usize>>());
+        let what = self.machinefile.as_ref().map_or("--hosts".into(), |path| path.display().to_string());
+        match (self.ranks, slots) {
+            (Some(ranks), Some(slots)) if ranks > slots => {
+                bail!("{what} has room for {slots} ranks, and -n asks for {ranks}")
             }
-            ranks => Ok(ranks.unwrap_or(listed)),
+            (Some(ranks), _) => Ok(ranks),
+            (None, Some(slots)) => Ok(slots),
+            (None, None) => {
+                bail!("give the number of ranks: -n N, or a number behind each host, as in `--hosts a:4,b:4`")
+            }
         }
     }
 
@@ -155,28 +202,6 @@ impl Run {
         }
         let (program, args) = self.command.split_first().context("no program is named")?;
         Ok((program.clone(), args.to_vec()))
-    }
-}
-
-/// How many lines of a machine file name this host; all have to.
-fn ranks_here(text: &str, own: &str) -> anyhow::Result<usize> {
-    // A name without a domain is that of every domain.
-    let is_same = |host: &str| match (host.split_once('.'), own.split_once('.')) {
-        (Some((host, _)), None) => host.eq_ignore_ascii_case(own),
-        (None, Some((own, _))) => host.eq_ignore_ascii_case(own),
-        _ => host.eq_ignore_ascii_case(own),
-    };
-    let is_own = |host: &str| ["localhost", "127.0.0.1", "::1"].contains(&host) || is_same(host);
-    let hosts = || text.lines().map(str::trim).filter(|host| !host.is_empty() && !host.starts_with('#'));
-    if let Some(other) = hosts().find(|host| !is_own(host)) {
-        bail!(
-            "it names {other}, and this host is {own}: `bellwether run` starts ranks on one host; \
-             on several hosts use `srun --mpi=pmix`, or `mpirun --hostfile FILE`"
-        );
-    }
-    match hosts().count() {
-        0 => bail!("it names no host"),
-        ranks => Ok(ranks),
     }
 }
 
@@ -226,19 +251,6 @@ mod tests {
         for wrong in ["", "s", "-1s", "5 days", "1e400", "nan", "inf"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn machine_files() {
-        let ranks = |text: &str| ranks_here(text, "node7.cluster");
-        assert_eq!(ranks("localhost\nnode7\n\n# two more\nnode7.cluster\n 127.0.0.1 \n").expect("all are here"), 4);
-        let other = ranks("node7\nnode8\n").expect_err("another host").to_string();
-        assert!(other.contains("names node8") && other.contains("mpirun --hostfile"), "{other}");
-        assert_eq!(ranks("NODE7.cluster\nNode7\n").expect("letters of either case"), 2);
-        let other = ranks("node7.rack2\n").expect_err("the same name in another domain").to_string();
-        assert!(other.contains("names node7.rack2"), "{other}");
-        assert_eq!(ranks_here("node7.rack2\n", "node7").expect("this host has no domain"), 1);
-        assert_eq!(ranks("\n# none\n").expect_err("no host").to_string(), "it names no host");
     }
 
     #[test]

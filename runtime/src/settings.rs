@@ -209,7 +209,11 @@ impl Settings {
     /// Variables that look like ours but are not, each with the nearest name that is; and what a launcher tells its ranks,
     /// where there is none.
     pub fn unknown_in_env() -> Vec<(String, &'static str)> {
-        let launched = std::env::var_os(LAUNCHED).is_some();
+        // On several hosts the launcher tells a rank its place a second time, as PMI does.
+        let is_one =
+            |own: &str, of_pmi: &str| std::env::var_os(own).is_some_and(|own| std::env::var_os(of_pmi) == Some(own));
+        let by_pmi = is_one(OF_A_RANK[0], "PMI_SIZE") && is_one(OF_A_RANK[1], "PMI_RANK");
+        let launched = by_pmi || std::env::var_os(LAUNCHED).is_some();
         let near = |name: String| match known(&name) {
             Some(_) if OF_A_RANK.contains(&name.as_str()) && !launched => Some((name, "BELLWETHER_RANKS")),
             Some(_) => None,

@@ -27,6 +27,7 @@ pub(super) struct Spawner {
     env: Vec<CString>,
     /// CPUs to deal out, empty when ranks are not bound.
     cpus: Vec<usize>,
+    /// Kept open for every rank.
     inherit: RawFd,
     group: Pid,
     mask: libc::sigset_t,
@@ -41,6 +42,8 @@ pub(super) struct Streams<'a> {
     pub(super) stdin: BorrowedFd<'a>,
     pub(super) stdout: BorrowedFd<'a>,
     pub(super) stderr: BorrowedFd<'a>,
+    /// A descriptor that the rank inherits under its number.
+    pub(super) kept: Option<BorrowedFd<'a>>,
 }
 
 /// What one child needs, all of it made beforehand: it must not allocate.
@@ -49,6 +52,7 @@ struct Plan<'a> {
     args: *const *const c_char,
     env: *const *const c_char,
     streams: [RawFd; 3],
+    kept: RawFd,
     spawner: &'a Spawner,
     cpus: Option<CpuSet>,
     parent: c_int,
@@ -102,10 +106,11 @@ impl Spawner {
         })
     }
 
-    /// Starts a rank and gives its process and a descriptor for it, when it has begun to execute.
+    /// Starts a rank, the host's `seat`-th, and gives its process and a descriptor for it, when it has begun to execute.
     pub(super) fn spawn(
         &mut self,
         rank: usize,
+        seat: usize,
         rank_env: Vec<(OsString, OsString)>,
         streams: &Streams<'_>,
     ) -> Result<(Pid, OwnedFd), LaunchError> {
@@ -121,7 +126,8 @@ impl Spawner {
             args: args.as_ptr(),
             env: env.as_ptr(),
             streams: [&streams.stdin, &streams.stdout, &streams.stderr].map(|fd| fd.as_raw_fd()),
-            cpus: self.cpus_of(rank),
+            kept: streams.kept.map_or(-1, |fd| fd.as_raw_fd()),
+            cpus: self.cpus_of(seat),
             spawner: self,
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             failed: None,
@@ -169,8 +175,8 @@ impl Spawner {
         }
     }
 
-    fn cpus_of(&self, rank: usize) -> Option<CpuSet> {
-        let cpu = *self.cpus.get(rank.checked_rem(self.cpus.len())?)?;
+    fn cpus_of(&self, seat: usize) -> Option<CpuSet> {
+        let cpu = *self.cpus.get(seat.checked_rem(self.cpus.len())?)?;
         let mut set = CpuSet::new();
         set.set(cpu);
         Some(set)
@@ -211,8 +217,10 @@ fn prepare(plan: &Plan<'_>) -> Result<(), (&'static str, c_int)> {
                 check(libc::dup2(from, to), "dup2")?;
             }
         }
-        if spawner.inherit >= 0 {
-            check(libc::fcntl(spawner.inherit, libc::F_SETFD, 0), "fcntl")?;
+        for kept in [spawner.inherit, plan.kept] {
+            if kept >= 0 {
+                check(libc::fcntl(kept, libc::F_SETFD, 0), "fcntl")?;
+            }
         }
         if let Some(limit) = &spawner.files {
             check(libc::setrlimit(libc::RLIMIT_NOFILE, limit), "setrlimit")?;

@@ -55,6 +55,46 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// A host's own launcher could not be started there, or broke off before there were ranks.
+    #[error("host {host} cannot be used: {command} {why}")]
+    Unreachable {
+        /// As the user calls it.
+        host: String,
+        /// What was tried.
+        command: String,
+        /// What came of it.
+        why: String,
+    },
+    /// A host could not start its ranks.
+    #[error("on host {host}: {why}")]
+    OnHost {
+        /// As the user calls it.
+        host: String,
+        /// The exit status for that.
+        status: i32,
+        /// Its own error.
+        why: String,
+    },
+    /// The hosts have room for too few ranks.
+    #[error(
+        "{ranks} ranks are asked for, and the hosts have room for {all} ({each}); write the number of ranks behind a host, as in `{each}`"
+    )]
+    NoRoom {
+        /// Ranks asked for.
+        ranks: usize,
+        /// Ranks that there is room for.
+        all: usize,
+        /// The hosts with the room that each has.
+        each: String,
+    },
+    /// The launcher's folder is not there on another host.
+    #[error("cannot work in the launcher's folder {}: {source}; start in a folder that is on all hosts", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Something the supervisor itself needs failed.
     #[error("cannot supervise the job: {what}: {source}{}", hint(source))]
     System {
@@ -70,7 +110,8 @@ impl LaunchError {
     /// executable, 2 bad use, 125 for all others.
     pub fn status(&self) -> i32 {
         match self {
-            LaunchError::NoRanks | LaunchError::ZeroByte { .. } => 2,
+            LaunchError::NoRanks | LaunchError::ZeroByte { .. } | LaunchError::NoRoom { .. } => 2,
+            LaunchError::OnHost { status, .. } => *status,
             LaunchError::NotFound { .. } => 127,
             LaunchError::NotExecutable { .. } => 126,
             _ => 125,

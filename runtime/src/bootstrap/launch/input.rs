@@ -68,6 +68,12 @@ impl Input {
         first.unwrap_or(&self.null).as_fd()
     }
 
+    /// A copy of what rank 0 is given, for this process to read from.
+    pub(super) fn own_copy(&self) -> Result<OwnedFd, LaunchError> {
+        let copy = self.of(0).try_clone_to_owned();
+        copy.map_err(|source| LaunchError::System { what: "copy of stdin", source })
+    }
+
     /// Rank 0 has its copy: only it shall hold the reading end of the pipe.
     pub(super) fn handed_out(&mut self) {
         self.pipe = None;

@@ -17,6 +17,7 @@ mod child;
 mod ending;
 mod error;
 mod guardian;
+mod hosts;
 mod input;
 mod limits;
 mod lines;
@@ -34,11 +35,12 @@ mod tests;
 mod token;
 
 pub use error::LaunchError;
+pub use hosts::{Host, serve as serve_host};
 #[cfg(any(test, fuzzing))]
 pub use lines::cut_lines;
 pub use signals::signal_name;
 pub use spec::{Bind, Cause, Ended, Hooks, JobSpec, Membership, NoHooks, Outcome, RankEnd, Stdin};
-pub use supervise::supervise;
+pub use supervise::{supervise, supervise_hosts};
 
 /// The environment variable with a rank's number, for scripts that wrap a program.
 pub const RANK: &str = "BELLWETHER_RANK";

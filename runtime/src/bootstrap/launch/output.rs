@@ -17,11 +17,12 @@ use super::token::{Source, Token};
 
 /// The most that is read from a rank that has ended: what its pipe holds is far less, but a child it
 /// left behind might never stop writing.
-const LAST_WORDS: usize = 4 << 20;
+pub(super) const LAST_WORDS: usize = 4 << 20;
 
 /// A rank's output or error that may still have something to say.
 struct Stream {
-    pipe: OwnedFd,
+    /// None if another host reads it.
+    pipe: Option<OwnedFd>,
     lines: LineCutter,
 }
 
@@ -75,10 +76,19 @@ impl Output {
             if !self.paused[source.index()] {
                 self.watch(&pipe, rank, source).map_err(LaunchError::system("epoll_ctl"))?;
             }
-            let tag = if self.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() };
-            self.streams[source.index()].insert(rank, Stream { pipe, lines: LineCutter::new(tag) });
+            self.insert(rank, source, Some(pipe));
         }
         Ok(())
+    }
+
+    /// Expects what a rank of another host prints.
+    pub(super) fn expect(&mut self, rank: usize) {
+        Source::BOTH.into_iter().for_each(|source| self.insert(rank, source, None));
+    }
+
+    fn insert(&mut self, rank: usize, source: Source, pipe: Option<OwnedFd>) {
+        let tag = if self.tag { format!("[{rank}] ").into_bytes() } else { Vec::new() };
+        self.streams[source.index()].insert(rank, Stream { pipe, lines: LineCutter::new(tag) });
     }
 
     fn watch(&self, pipe: &OwnedFd, rank: usize, source: Source) -> rustix::io::Result<()> {
@@ -108,8 +118,9 @@ impl Output {
         let Some(stream) = self.streams[source.index()].get_mut(&rank) else {
             return 0;
         };
+        let Some(pipe) = &stream.pipe else { return 0 };
         let n = loop {
-            match rustix::io::read(&stream.pipe, &mut self.scratch) {
+            match rustix::io::read(pipe, &mut self.scratch) {
                 Ok(n) => break n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return 0,
@@ -120,14 +131,21 @@ impl Output {
             self.close(source, rank);
             return 0;
         }
-        let data = &self.scratch[..n];
+        let scratch = std::mem::take(&mut self.scratch);
+        self.take(source, rank, &scratch[..n]);
+        self.scratch = scratch;
+        n
+    }
+
+    /// Passes on the whole lines of what a rank has printed.
+    pub(super) fn take(&mut self, source: Source, rank: usize, data: &[u8]) {
+        let Some(stream) = self.streams[source.index()].get_mut(&rank) else { return };
         if source == Source::Out {
             self.printed += stream.lines.push(data, self.sinks[source.index()].buffer());
         } else if stream.lines.push(data, &mut self.lines) > 0 {
             let tag = stream.lines.tag().to_vec();
             self.take_errors(rank, &tag);
         }
-        n
     }
 
     /// Passes on the lines that were read from a rank's standard error, unless they are another's last words.
@@ -171,7 +189,7 @@ impl Output {
     }
 
     /// Ends a stream: its unfinished line is finished.
-    fn close(&mut self, source: Source, rank: usize) {
+    pub(super) fn close(&mut self, source: Source, rank: usize) {
         let Some(mut stream) = self.streams[source.index()].remove(&rank) else {
             return;
         };
@@ -218,16 +236,21 @@ impl Output {
             }
             if backlog > FULL && !self.paused[i] {
                 self.paused[i] = true;
-                for stream in self.streams[i].values() {
-                    let _ = epoll::delete(&self.epoll, &stream.pipe);
+                for pipe in self.streams[i].values().filter_map(|stream| stream.pipe.as_ref()) {
+                    let _ = epoll::delete(&self.epoll, pipe);
                 }
             } else if backlog == 0 && self.paused[i] {
                 self.paused[i] = false;
                 for (&rank, stream) in &self.streams[i] {
-                    let _ = self.watch(&stream.pipe, rank, source);
+                    let _ = stream.pipe.as_ref().map(|pipe| self.watch(pipe, rank, source));
                 }
             }
         }
+    }
+
+    /// Whether the ranks are held up.
+    pub(super) fn is_full(&self) -> bool {
+        self.paused.contains(&true)
     }
 
     /// Bytes that wait for our readers.

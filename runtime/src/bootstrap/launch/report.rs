@@ -75,6 +75,9 @@ fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
             (words, None)
         }
         Cause::Signaled { signal, .. } => (format!("ended by {}", signal_name(*signal)), None),
+        Cause::HostLost { host, why } => {
+            (format!("the job was ended: the connection to host {host} is lost: {why}"), None)
+        }
         Cause::MemoryLost { why } => (format!("the job was ended: {why}"), None),
         Cause::OutputFailed { errno: libc::EPIPE } => (String::new(), None),
         Cause::OutputFailed { errno } => {

@@ -61,6 +61,14 @@ fn empty_set() -> libc::sigset_t {
     }
 }
 
+/// The signals that this thread holds back.
+pub(super) fn mask_now() -> libc::sigset_t {
+    let mut set = empty_set();
+    // SAFETY: a null new set only reads; the old one lives through the call.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::null(), &mut set) };
+    set
+}
+
 /// What this process does at the moment when `signal` comes.
 pub(super) fn disposition(signal: i32) -> libc::sighandler_t {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();

@@ -248,6 +248,13 @@ pub enum Cause {
         /// What the job's exit status is.
         status: i32,
     },
+    /// The connection to a host has ended while its ranks were running.
+    HostLost {
+        /// As the user calls it.
+        host: String,
+        /// How it ended, in words.
+        why: String,
+    },
     /// What the ranks have in common is lost.
     MemoryLost {
         /// What has happened to it, in words.
@@ -265,7 +272,7 @@ impl Cause {
     pub fn status(&self) -> i32 {
         match self {
             Cause::Failed { ended, .. } => ended.status(),
-            Cause::LeftEarly { .. } | Cause::MemoryLost { .. } => 1,
+            Cause::LeftEarly { .. } | Cause::HostLost { .. } | Cause::MemoryLost { .. } => 1,
             Cause::TimedOut { .. } => 124,
             Cause::Signaled { status, .. } => *status,
             Cause::OutputFailed { errno: libc::EPIPE } => 128 + libc::SIGPIPE,

@@ -1,5 +1,7 @@
 //! The supervisor: one loop over everything that can happen to a job.
 
+mod on_hosts;
+
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -8,12 +10,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
+use self::on_hosts::Typed;
 use super::child::{Spawner, Streams};
 use super::ending::{Ending, Step};
 use super::error::LaunchError;
 use super::guardian::Guardian;
+use super::hosts::{Host, Links, States};
 use super::input::{Input, Pump, Wait};
 use super::limits;
 use super::output::{LINGER, Output};
@@ -43,12 +47,30 @@ const SAME_PRESS: Duration = Duration::from_millis(100);
 ///
 /// The job could not be started or supervised; no rank is left running.
 pub fn supervise(spec: &JobSpec<'_>, hooks: &mut dyn Hooks) -> Result<Outcome, LaunchError> {
+    supervise_at(spec, hooks, None)
+}
+
+/// As [`supervise`], with the ranks on these hosts: as many on each as it takes, in their order.
+///
+/// # Errors
+///
+/// As [`supervise`]; or a host cannot be reached.
+pub fn supervise_hosts(spec: &JobSpec<'_>, hosts: &[Host]) -> Result<Outcome, LaunchError> {
+    let states = States::new(spec.ranks);
+    supervise_at(spec, &mut states.clone(), Some((hosts, states)))
+}
+
+fn supervise_at(
+    spec: &JobSpec<'_>,
+    hooks: &mut dyn Hooks,
+    hosts: Option<(&[Host], States)>,
+) -> Result<Outcome, LaunchError> {
     if spec.ranks == 0 {
         return Err(LaunchError::NoRanks);
     }
     // What we have written so far belongs before what the ranks will write.
     let _ = io::stdout().flush();
-    let mut job = Supervisor::prepare(spec, hooks)?;
+    let mut job = Supervisor::prepare(spec, hooks, hosts)?;
     match job.run() {
         Ok(()) => Ok(job.finish()),
         Err(error) => {
@@ -60,22 +82,31 @@ pub fn supervise(spec: &JobSpec<'_>, hooks: &mut dyn Hooks) -> Result<Outcome, L
 
 /// A process that has been started.
 struct Rank {
-    pid: Pid,
+    pid: i32,
     /// Until it has ended.
-    process: Option<OwnedFd>,
+    process: Option<Process>,
     started: Instant,
     end: RankEnd,
+}
+
+/// Where a rank runs.
+enum Process {
+    Here(OwnedFd),
+    OnHost,
 }
 
 struct Supervisor<'a, 'b> {
     spec: &'a JobSpec<'b>,
     hooks: &'a mut dyn Hooks,
-    spawner: Spawner,
+    /// Starts the ranks, or the launchers of their hosts do.
+    starter: Starter,
     epoll: OwnedFd,
     signals: SignalQueue,
     output: Output,
     input: Input,
     pump: Option<(Pump, Wait)>,
+    /// Input for a rank 0 on a host.
+    typed: Option<Typed>,
     /// In the order in which they were started: rank r is number r.
     ranks: Vec<Rank>,
     live: usize,
@@ -97,18 +128,35 @@ struct Supervisor<'a, 'b> {
     strays: Option<Strays>,
 }
 
+/// What starts the ranks.
+enum Starter {
+    Here(Box<Spawner>),
+    Hosts(Links),
+}
+
 impl<'a, 'b> Supervisor<'a, 'b> {
-    fn prepare(spec: &'a JobSpec<'b>, hooks: &'a mut dyn Hooks) -> Result<Supervisor<'a, 'b>, LaunchError> {
-        let files = limits::allow_files(spec.ranks)?;
+    fn prepare(
+        spec: &'a JobSpec<'b>,
+        hooks: &'a mut dyn Hooks,
+        hosts: Option<(&[Host], States)>,
+    ) -> Result<Supervisor<'a, 'b>, LaunchError> {
+        // A host costs three descriptors, as a rank does.
+        let files = limits::allow_files(hosts.as_ref().map_or(spec.ranks, |(hosts, _)| hosts.len()))?;
         let file_size = limits::FileSize::survive();
         limits::keep_children();
         let strays = spec.adopt.then(Strays::adopt);
         let signals = SignalQueue::open()?;
         let guardian = Guardian::start()?;
-        let mut spec_env = spec.clone();
-        spec_env.extra_env.extend(limits::terminal_width());
-        let spawner = Spawner::new(&spec_env, guardian.group(), signals.mask_before(), files, file_size.changed())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("epoll"))?;
+        let (group, mask) = (guardian.group(), signals.mask_before());
+        let starter = match hosts {
+            None => {
+                let mut spec_env = spec.clone();
+                spec_env.extra_env.extend(limits::terminal_width());
+                Starter::Here(Box::new(Spawner::new(&spec_env, group, mask, files, file_size.changed())?))
+            }
+            Some((hosts, states)) => Starter::Hosts(Links::start(spec, hosts, states, &epoll, group, mask)?),
+        };
         let watch = |fd, token: Token| {
             epoll::add(&epoll, fd, token.data(), epoll::EventFlags::IN).map_err(LaunchError::system("epoll_ctl"))
         };
@@ -122,12 +170,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(Supervisor {
             spec,
             hooks,
-            spawner,
+            starter,
             epoll,
             signals,
             output,
             input,
             pump: pump.map(|pump| (pump, Wait::Terminal)),
+            typed: None,
             ranks: Vec::with_capacity(spec.ranks),
             live: 0,
             ending: Ending::new(),
@@ -149,12 +198,15 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             // Ranks are started between checks of those that run, so that a rank that dies early is
             // noticed, and the rest not started.
             let starting = self.to_start();
-            if starting {
-                self.start_next()?;
-            } else if self.live == 0 {
-                return Ok(());
+            match &self.starter {
+                Starter::Here(_) if starting => self.start_next()?,
+                Starter::Hosts(links) if starting && links.ready() => self.begin_hosts()?,
+                Starter::Hosts(_) if starting => {}
+                _ if self.live == 0 => return Ok(()),
+                _ => {}
             }
-            let wait = if starting { Some(Duration::ZERO) } else { self.patience() };
+            let here = matches!(self.starter, Starter::Here(_));
+            let wait = if starting && here { Some(Duration::ZERO) } else { self.patience() };
             self.turn(wait)?;
             self.tick();
         }
@@ -162,10 +214,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Something the supervisor needs has failed: ends what has been started.
     fn abandon(mut self) {
-        self.to_ranks(Signal::KILL);
+        self.signal_ranks(Signal::KILL);
         for process in self.ranks.iter_mut().filter_map(|rank| rank.process.take()) {
-            let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+            if let Process::Here(process) = process {
+                let _ = waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+            }
         }
+        self.leave_hosts();
         self.output.close_all();
         self.output.flush();
     }
@@ -175,14 +230,17 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     }
 
     fn start_next(&mut self) -> Result<(), LaunchError> {
+        let Starter::Here(spawner) = &mut self.starter else { return Ok(()) };
         let rank = self.ranks.len();
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(LaunchError::system("pipe"));
         let (out, stdout) = pipe()?;
         let (err, stderr) = pipe()?;
         let rank_env = self.hooks.rank_env(rank);
-        let streams = Streams { stdin: self.input.of(rank), stdout: stdout.as_fd(), stderr: stderr.as_fd() };
+        let streams =
+            Streams { stdin: self.input.of(rank), stdout: stdout.as_fd(), stderr: stderr.as_fd(), kept: None };
         let started = Instant::now();
-        let (pid, process) = self.spawner.spawn(rank, rank_env, &streams)?;
+        let (pid, process) = spawner.spawn(rank, rank, rank_env, &streams)?;
+        let pid = pid.as_raw_nonzero().get();
         epoll::add(&self.epoll, &process, Token::Exit(rank).data(), epoll::EventFlags::IN)
             .map_err(LaunchError::system("epoll_ctl"))?;
         self.output.add(rank, [out, err])?;
@@ -190,7 +248,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.input.handed_out();
         }
         let end = RankEnd { ended: None, after: Duration::ZERO, told_to_end: None };
-        self.ranks.push(Rank { pid, process: Some(process), started, end });
+        self.ranks.push(Rank { pid, process: Some(Process::Here(process)), started, end });
         self.live += 1;
         Ok(())
     }
@@ -223,13 +281,19 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         for token in tokens {
             match token {
-                Token::Exit(_) | Token::Room(_) => {}
+                Token::Exit(_) | Token::Room(_) | Token::HostRoom(_) => {}
+                Token::Host(host) => self.listen(host)?,
+                Token::Input => self.send_input(),
                 Token::Pipe(source, rank) => self.output.readable(source, rank),
                 Token::Signal => self.take_signals(),
                 Token::Typed | Token::TypedRoom => self.carry_input(),
             }
         }
         self.output.flush();
+        let taken = !self.output.is_full();
+        if let Starter::Hosts(links) = &mut self.starter {
+            links.flush(taken);
+        }
         Ok(())
     }
 
@@ -282,36 +346,46 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         for rank in self.ranks.iter_mut().filter(|rank| rank.process.is_some()) {
             rank.end.told_to_end = Some(signal.as_raw());
         }
-        self.guardian_signal(signal);
+        self.signal_group(signal);
         // One that is stopped heeds SIGTERM only when it goes on.
-        self.guardian_signal(Signal::CONT);
+        self.signal_group(Signal::CONT);
     }
 
     /// To every process of the group: ranks that are scripts have children of their own.
-    fn guardian_signal(&self, signal: Signal) {
-        if signal != Signal::KILL {
-            return self.guardian.signal(signal);
+    fn signal_group(&mut self, signal: Signal) {
+        if signal == Signal::KILL {
+            // The guardian itself must stay until all have gone.
+            return self.signal_ranks(signal);
         }
-        // The guardian itself must stay until all have gone.
-        self.to_ranks(signal);
+        match &mut self.starter {
+            Starter::Here(_) => self.guardian.signal(signal),
+            // Our own group is that of the agents.
+            Starter::Hosts(links) => links.signal(true, signal),
+        }
     }
 
-    fn to_ranks(&self, signal: Signal) {
-        for process in self.ranks.iter().filter_map(|rank| rank.process.as_ref()) {
-            // It fails only for one that has just ended.
-            let _ = pidfd_send_signal(process, signal);
+    fn signal_ranks(&mut self, signal: Signal) {
+        if let Starter::Hosts(links) = &mut self.starter {
+            return links.signal(false, signal);
+        }
+        for rank in &self.ranks {
+            if let Some(Process::Here(process)) = &rank.process {
+                // It fails only for one that has just ended.
+                let _ = pidfd_send_signal(process, signal);
+            }
         }
     }
 
     /// A rank's process has ended.
     fn reap(&mut self, number: usize) {
-        let Some(process) = self.ranks[number].process.take() else {
+        let Some(Process::Here(process)) = self.ranks[number].process.take_if(|it| matches!(it, Process::Here(_)))
+        else {
             return;
         };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         let ended = match waitid(WaitId::PidFd(process.as_fd()), options) {
             Ok(None) | Err(Errno::INTR) => {
-                self.ranks[number].process = Some(process);
+                self.ranks[number].process = Some(Process::Here(process));
                 return;
             }
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
@@ -322,26 +396,31 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             // Somebody else in this process has waited for it: how it ended is lost.
             Err(_) => Ended::Exited(1),
         };
+        let _ = epoll::delete(&self.epoll, &process);
+        self.note_end(number, ended);
+    }
+
+    /// A rank has ended like this, and its process has been taken.
+    fn note_end(&mut self, number: usize, ended: Ended) {
         // Asked before anybody is told: others may leave at once because of it, and then seem not to have counted on it.
         let membership = self.hooks.membership(number);
         let missed = membership == Membership::Joined && self.others_go_on();
         let panicked = self.hooks.has_panicked(number);
         self.hooks.rank_ended(number, &ended);
         let now = Instant::now();
-        let _ = epoll::delete(&self.epoll, &process);
         let rank = &mut self.ranks[number];
         rank.end.ended = Some(ended);
         rank.end.after = now - rank.started;
         self.live -= 1;
         if number == 0 {
-            self.pump = None;
+            self.stop_input();
         }
         self.output.drain(number);
         self.output.ended(number, !ended.success());
         if self.ending.told() {
             return;
         }
-        let pid = self.ranks[number].pid.as_raw_nonzero().get();
+        let pid = self.ranks[number].pid;
         let survives = membership != Membership::Absent && self.interrupt.is_none() && self.hooks.survives();
         // A rank that exits with another code than 0 says itself that the job has failed.
         if survives && (panicked || matches!(ended, Ended::Signaled(_))) {
@@ -397,7 +476,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     /// If one rank never joined, and returned 0: that is a failure, since another is in the world, or waits to be.
     fn blame_absent(&mut self, now: Instant) {
         if let Some(absent) = self.absent.take() {
-            let pid = self.ranks[absent].pid.as_raw_nonzero().get();
+            let pid = self.ranks[absent].pid;
             self.fail(absent, Cause::LeftEarly { rank: absent, pid, joined: false }, now);
         }
     }
@@ -422,23 +501,25 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             let now = Instant::now();
             match signal {
                 // A user's own signal is for the program, not for the shell around it.
-                Signal::USR1 | Signal::USR2 => self.to_ranks(signal),
+                Signal::USR1 | Signal::USR2 => self.signal_ranks(signal),
                 Signal::TSTP => {
-                    self.guardian.signal(signal);
+                    self.signal_group(signal);
                     // SIGTSTP is held back here; this stops us as it would have.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
                 }
-                Signal::CONT => self.guardian.signal(signal),
+                Signal::CONT => self.signal_group(signal),
                 _ => {
                     let again = matches!(self.interrupt, Some((libc::SIGINT, at)) if now - at > SAME_PRESS);
-                    if again && signal == Signal::INT {
+                    // While hosts are being reached there is nobody to tell.
+                    let unstarted = matches!(&self.starter, Starter::Hosts(links) if !links.begun());
+                    if again && signal == Signal::INT || unstarted {
                         if !self.ending.begun() {
                             let status = 128 + number;
                             self.cause = Some(Cause::Signaled { signal: number, status });
                         }
                         self.ending.hurry(now);
                     } else {
-                        self.guardian.signal(signal);
+                        self.signal_group(signal);
                     }
                     if !matches!(self.interrupt, Some((before, _)) if before == number) {
                         self.interrupt = Some((number, now));
@@ -491,6 +572,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 break;
             }
         }
+        self.leave_hosts();
         let Supervisor { spec, hooks, ranks, signals, mut output, epoll, .. } = self;
         drop((self.guardian, self.strays));
         output.close_all();
@@ -509,7 +591,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let told = own.iter().filter(alike).find(|(rank, _)| output.spoke(*rank));
         let left = || {
             let rank = hooks.first_missed().filter(|_| own.is_empty() && !self.failures.is_empty())?;
-            let pid = ranks.get(rank)?.pid.as_raw_nonzero().get();
+            let pid = ranks.get(rank)?.pid;
             ends[rank].ended.filter(|ended| ended.success())?;
             Some(Cause::LeftEarly { rank, pid, joined: true })
         };

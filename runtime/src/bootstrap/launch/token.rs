@@ -32,6 +32,12 @@ pub(super) enum Token {
     Pipe(Source, usize),
     /// A rank's process has ended.
     Exit(usize),
+    /// Another host has told something, or its connection has ended.
+    Host(usize),
+    /// The connection to a host takes more.
+    HostRoom(usize),
+    /// There is standard input for a rank of another host.
+    Input,
 }
 
 impl Token {
@@ -45,6 +51,9 @@ impl Token {
             Token::Pipe(Source::Out, rank) => (5, rank),
             Token::Pipe(Source::Err, rank) => (6, rank),
             Token::Exit(rank) => (7, rank),
+            Token::Host(host) => (8, host),
+            Token::HostRoom(host) => (9, host),
+            Token::Input => (10, 0),
         };
         EventData::new_u64((kind << 56) | rank as u64)
     }
@@ -59,7 +68,10 @@ impl Token {
             4 => Token::Room(Source::Err),
             5 => Token::Pipe(Source::Out, rank),
             6 => Token::Pipe(Source::Err, rank),
-            _ => Token::Exit(rank),
+            7 => Token::Exit(rank),
+            8 => Token::Host(rank),
+            9 => Token::HostRoom(rank),
+            _ => Token::Input,
         }
     }
 }
@@ -79,6 +91,9 @@ mod tests {
             Token::Pipe(Source::Out, 999_999),
             Token::Pipe(Source::Err, 0),
             Token::Exit(1 << 40),
+            Token::Host(3),
+            Token::HostRoom(70_000),
+            Token::Input,
         ] {
             assert_eq!(Token::of(token.data()), token);
         }

@@ -1,0 +1,323 @@
+//! Jobs on several hosts, and job scripts. The hosts are this one under two names; `ci/netns` has some with a network of their own.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Done, Job, bellwether, own_sleep, run, wait_for_processes};
+use tempfile::TempDir;
+
+/// Says which host the ranks are on, and becomes their launcher.
+const PLAIN: &str = r#"export BELLWETHER_HOST=$1; shift; echo $$ >"$0-$BELLWETHER_HOST"; exec "$@""#;
+/// As ssh does it, there is a process between the launchers, whose number it leaves.
+const PASSING: &str = r#"export BELLWETHER_HOST=$1; shift; exec 3<&0
+{ cat <&3 & echo $! >"$0-$BELLWETHER_HOST"; wait; } | "$@""#;
+
+/// An agent, in a folder of its own.
+struct Agent {
+    folder: TempDir,
+}
+
+impl Agent {
+    fn new(script: &str) -> Agent {
+        let agent = Agent { folder: tempfile::tempdir().expect("a place for temporary files") };
+        std::fs::write(agent.path(), format!("#!/bin/sh\n{script}\n")).expect("there is room");
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(agent.path(), all).expect("it is ours");
+        agent
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("there is room");
+        path.to_str().expect("plain text").to_owned()
+    }
+
+    /// The process that it has left the number of.
+    fn process(&self, host: &str) -> i32 {
+        let path = format!("{}-{host}", self.path().display());
+        std::fs::read_to_string(path).expect("the agent was called").trim().parse().expect("a number")
+    }
+
+    /// `bellwether run --agent ... ARGUMENTS`.
+    fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = bellwether(&["run", "--agent"]);
+        command.arg(self.path()).args(arguments);
+        command
+    }
+
+    /// A script on four ranks of two hosts.
+    fn script(&self, options: &[&str], script: &str) -> Command {
+        let hosts = ["--hosts", "a:2,b:2", "-n", "4"];
+        self.run(&[&hosts, options, &["sh", "-c", script]].concat())
+    }
+}
+
+fn sorted(done: &Done) -> Vec<&str> {
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn kill(pid: i32) {
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+#[test]
+fn ranks_are_placed_in_the_order_of_the_hosts() {
+    let agent = Agent::new(PLAIN);
+    let place = ["sh", "-c", "echo $BELLWETHER_RANK of $BELLWETHER_SIZE on $BELLWETHER_HOST"];
+    let of = |arguments: &[&str]| {
+        let done = run(agent.run(&[arguments, &place].concat()));
+        assert_eq!(done.code(), 0, "{}", done.err);
+        sorted(&done).join(", ")
+    };
+    assert_eq!(of(&["--hosts", "a:1,b:3", "-n", "3"]), "0 of 3 on a, 1 of 3 on b, 2 of 3 on b");
+    assert_eq!(of(&["--hosts", "a:1,b:1"]), "0 of 2 on a, 1 of 2 on b");
+    assert_eq!(of(&["--hosts", "a:2,b", "-n", "2"]), "0 of 2 on a, 1 of 2 on a", "b is not needed");
+    // Each line of a machine file is a rank, in this order.
+    let file = agent.file("machines", "a\nb # the second\nb\na\nb slots=2\n");
+    assert_eq!(of(&["-m", &file, "-n", "5"]), "0 of 5 on a, 1 of 5 on b, 2 of 5 on b, 3 of 5 on a, 4 of 5 on b");
+    assert_eq!(of(&["-m", &file]).matches("of 6 on b").count(), 4);
+}
+
+#[test]
+fn ranks_of_two_hosts_are_one_world() {
+    let agent = Agent::new(PLAIN);
+    let program = env!("CARGO_BIN_EXE_bellwether");
+    let done = run(agent.run(&["--hosts", "a:1,b:2", "-n", "3", program, "bench-empty-rank"]));
+    assert_eq!((done.code(), &*done.out, &*done.err), (0, "", ""));
+}
+
+#[test]
+fn output_comes_whole_and_by_lines() {
+    let agent = Agent::new(PLAIN);
+    let script = "i=0; while [ $i -lt 500 ]; do printf 'rank %s ' $BELLWETHER_RANK; echo line $i; i=$((i + 1)); done; \
+                  [ $BELLWETHER_RANK != 3 ] || yes much | head -n 1000000";
+    let done = run(agent.script(&["--tag"], script));
+    assert_eq!(done.code(), 0, "{}", done.err);
+    for rank in 0..4 {
+        let of_rank = done.out.lines().filter_map(|line| line.strip_prefix(&format!("[{rank}] rank {rank} line ")));
+        assert!(of_rank.eq((0..500).map(|line| line.to_string())), "rank {rank}");
+    }
+    assert_eq!(done.out.lines().filter(|line| *line == "[3] much").count(), 1_000_000);
+    assert_eq!(done.out.lines().count(), 1_002_000);
+}
+
+#[test]
+fn standard_input_goes_to_rank_0() {
+    let agent = Agent::new(PLAIN);
+    let input: Vec<u8> = (0..300_000u32).flat_map(|number| format!("{number}\n").into_bytes()).collect();
+    let script = "cksum | sed \"s/^/$BELLWETHER_RANK /\"";
+    let done = Job::feed(agent.script(&[], script), &input).wait();
+    let expected = Job::feed(
+        {
+            let mut cksum = Command::new("cksum");
+            cksum.arg("-");
+            cksum
+        },
+        &input,
+    )
+    .wait()
+    .out;
+    let expected = expected.trim_end().trim_end_matches(" -");
+    let lines = sorted(&done);
+    assert_eq!(lines[0], format!("0 {expected}"), "{}", done.err);
+    assert!(lines[1..].iter().all(|line| line.ends_with("4294967295 0")), "{lines:?}");
+    // A file, which cannot be waited for.
+    let file = agent.file("input", std::str::from_utf8(&input).expect("digits"));
+    let file = std::fs::File::open(file).expect("it has just been written");
+    let mut command = agent.script(&[], script);
+    command.stdin(file);
+    let out = String::from_utf8(command.output().expect("it was built").stdout).expect("digits");
+    assert!(out.lines().any(|line| line == format!("0 {expected}")), "{out}");
+}
+
+#[test]
+fn the_first_cause_is_told_as_on_one_host() {
+    let agent = Agent::new(PLAIN);
+    let text = "[ $BELLWETHER_RANK = 3 ] || exec sleep 60; echo no luck >&2; kill -9 $$";
+    let done = run(agent.script(&["--grace", "0s"], text));
+    assert_eq!(done.code(), 137, "{}", done.err);
+    assert!(done.err.contains("bellwether: rank 3 (pid "), "{}", done.err);
+    assert!(done.err.contains("failed first: killed by signal 9 (SIGKILL) after"), "{}", done.err);
+    assert!(done.err.contains("  rank 0: ended by the launcher (SIGTERM)"), "{}", done.err);
+    let text = "[ $BELLWETHER_RANK = 1 ] || exec sleep 60; exit 7";
+    let done = run(agent.script(&["--grace", "0s"], text));
+    assert_eq!(done.code(), 7, "{}", done.err);
+    assert!(done.err.contains("rank 1 (pid ") && done.err.contains("failed first: exit 7"), "{}", done.err);
+    // One that heeds no SIGTERM.
+    let ready = agent.folder.path().join("ready");
+    let text = format!(
+        "[ $BELLWETHER_RANK = 0 ] || {{ trap '' TERM; touch {0}-$BELLWETHER_RANK; while :; do sleep 1; done; }}; \
+         until [ -e {0}-1 ] && [ -e {0}-2 ] && [ -e {0}-3 ]; do sleep 0.01; done; exit 3",
+        ready.display()
+    );
+    let done = run(agent.script(&["--grace", "0s"], &text));
+    assert_eq!(done.code(), 3, "{}", done.err);
+    assert!(done.err.contains("  rank 3: ended by the launcher (SIGKILL)"), "{}", done.err);
+    assert_eq!(run(agent.script(&["--timeout", "2s"], "sleep 60")).code(), 124);
+}
+
+#[test]
+fn a_host_that_cannot_be_used_is_named_with_what_was_tried() {
+    let agent = Agent::new(PLAIN);
+    let own = env!("CARGO_BIN_EXE_bellwether");
+    let started = agent.folder.path().join("started");
+    let started = started.to_str().expect("plain text");
+    for (agent, status, told) in [
+        ("no/such/agent", 125, "host b cannot be used: `no/such/agent b"),
+        ("no-such-agent", 125, "no folder of PATH has it"),
+        ("false", 125, &*format!("host b cannot be used: `false b {own} host-of-job` ended (exit 1)")),
+        ("echo Welcome", 125, "printed \"Welcome b "),
+        (" ", 2, "--agent names no command"),
+    ] {
+        let arguments = ["run", "--hosts", "localhost:1,b:1", "-n", "2", "--agent", agent, "touch", started];
+        let done = run(bellwether(&arguments));
+        assert_eq!(done.code(), status, "{agent}: {}", done.err);
+        assert!(done.err.contains(told), "{agent}: {}", done.err);
+        assert!(!Path::new(started).exists(), "{agent}: a rank was started though a host is not there");
+    }
+    let removed = Agent::new("shift; exec /no/such/bellwether");
+    let done = run(removed.script(&[], "true"));
+    assert!(done.code() == 125 && done.err.contains("has to be installed at the same path"), "{}", done.err);
+    let done = run(agent.run(&["--hosts", "a:1,b:1", "-n", "2", "no-such-program"]));
+    assert_eq!(done.code(), 127, "{}", done.err);
+    assert!(done.err.contains("on host "), "{}", done.err);
+    assert!(done.err.contains("cannot start `no-such-program`: no folder of PATH has it"), "{}", done.err);
+}
+
+#[test]
+fn lists_and_numbers_that_make_no_sense() {
+    let agent = Agent::new(PLAIN);
+    let empty = agent.file("empty", "# none\n");
+    for (arguments, told) in [
+        (&["--hosts", "a:x", "-n", "2"][..], "`a:x`: expected a number of ranks"),
+        (&["--hosts", "a,,b", "-n", "2"], "`` is no host"),
+        (&["--hosts", "-oProxyCommand=x,b", "-n", "2"], "is no host"),
+        (&["--hosts", "a,b"], "give the number of ranks"),
+        (&["--hosts", "a:2,b:1", "-n", "4"], "has room for 3 ranks, and -n asks for 4"),
+        (&["--hosts", "a,b", "-n", "1000000"], "1000000 ranks are asked for, and the hosts have room for"),
+        (&["--hosts", "a:2,b:2", "-n", "4", "--survive"], "--survive is for jobs on one host"),
+        (&["-m", &empty], "it names no host"),
+        (&["-m", "no/such/file"], "cannot read no/such/file"),
+    ] {
+        let done = run(agent.run(&[arguments, &["true"]].concat()));
+        assert!(done.code() == 2 && done.err.contains(told), "{arguments:?}: {done:?}");
+    }
+}
+
+#[test]
+fn what_the_ranks_get_of_the_environment() {
+    let bare = Agent::new(r#"name=$1; shift; exec env -i BELLWETHER_HOST=$name "$@""#);
+    let mut command =
+        bare.script(&[], "echo $BELLWETHER_HOST $BELLWETHER_OWN $RUST_OWN $LD_LIBRARY_PATH ${OTHER-none}; pwd");
+    command.envs([("BELLWETHER_OWN", "1"), ("RUST_OWN", "2"), ("LD_LIBRARY_PATH", "/3"), ("OTHER", "4")]);
+    let folder = bare.folder.path().canonicalize().expect("it is there");
+    let done = run({
+        command.current_dir(&folder);
+        command
+    });
+    let folder = folder.to_str().expect("plain text");
+    let mut expected =
+        vec![folder, folder, folder, folder, "a 1 2 /3 none", "a 1 2 /3 none", "b 1 2 /3 none", "b 1 2 /3 none"];
+    expected.sort_unstable();
+    assert_eq!(sorted(&done), expected, "{}", done.err);
+    // A folder that is not on the other host.
+    let removing = Agent::new(r#"rmdir "$PWD"; shift; exec "$@""#);
+    let gone = bare.folder.path().join("gone");
+    std::fs::create_dir(&gone).expect("there is room");
+    let done = run({
+        let mut command = removing.run(&["--hosts", "a:1", "-n", "1", "true"]);
+        command.current_dir(&gone);
+        command
+    });
+    assert!(done.code() == 125 && done.err.contains("on host a: cannot work in the launcher's folder"), "{done:?}");
+}
+
+#[test]
+fn signals_reach_the_ranks_of_all_hosts() {
+    let agent = Agent::new(PLAIN);
+    let text = "trap 'echo heard; exit 0' INT; echo ready; while :; do sleep 0.05; done";
+    let mut job = Job::start(agent.script(&[], text));
+    job.wait_for_lines(4);
+    job.signal(libc::SIGINT);
+    let done = job.wait();
+    assert_eq!(done.out.matches("heard").count(), 4, "{done:?}");
+    let mut job = Job::start(agent.script(&["--grace", "60s"], "echo ready; exec sleep 60"));
+    job.wait_for_lines(4);
+    job.signal(libc::SIGTERM);
+    let done = job.wait();
+    assert_eq!(done.code(), 128 + libc::SIGTERM, "{done:?}");
+    assert!(done.err.contains("ended by SIGTERM"), "{done:?}");
+}
+
+#[test]
+fn nothing_is_left_when_the_launcher_is_killed() {
+    for script in [PLAIN, PASSING] {
+        let agent = Agent::new(script);
+        let sleep = own_sleep();
+        let mut job = Job::start(agent.script(&[], &format!("sleep {sleep} & echo ready; sleep {sleep}")));
+        job.wait_for_lines(4);
+        wait_for_processes(&sleep, 8);
+        job.signal(libc::SIGKILL);
+        wait_for_processes(&sleep, 0);
+    }
+}
+
+#[test]
+fn a_lost_connection_ends_the_job_and_names_the_host() {
+    for (script, ended) in [(PLAIN, "ended (killed by signal 9 (SIGKILL))"), (PASSING, "ended (exit 1)")] {
+        let agent = Agent::new(script);
+        let sleep = own_sleep();
+        let mut job = Job::start(agent.script(&[], &format!("echo ready; sleep {sleep}")));
+        job.wait_for_lines(4);
+        kill(agent.process("b"));
+        let done = job.wait();
+        assert_eq!(done.code(), 1, "{}", done.err);
+        assert!(done.err.contains("the connection to host b is lost: `"), "{}", done.err);
+        assert!(done.err.contains(ended), "{}", done.err);
+        assert!(done.err.contains("  rank 3: ended by the launcher (SIGKILL)"), "{}", done.err);
+        wait_for_processes(&sleep, 0);
+    }
+}
+
+#[test]
+fn a_job_script_says_what_was_asked() {
+    let batch = |arguments: &[&str]| run(bellwether(&[&["batch"], arguments].concat()));
+    let asked =
+        ["-N", "4", "-n", "128", "--time", "1:00:00", "-p", "long", "--", "./my prog", "--its", "it's", "$HOME"];
+    let done = batch(&asked);
+    assert_eq!((done.code(), &*done.err), (0, ""));
+    for line in ["--job-name=myprog", "--nodes=4", "--ntasks=128", "--time=1:00:00", "--partition=long"] {
+        assert!(done.out.contains(&format!("\n#SBATCH {line} ")), "{line}: {}", done.out);
+    }
+    assert!(done.out.starts_with("#!/bin/bash\n#SBATCH "), "{}", done.out);
+    assert!(done.out.contains(r" -- './my prog' --its 'it'\''s' '$HOME'"), "{}", done.out);
+    // Bash takes it.
+    let mut bash = Command::new("bash");
+    bash.args(["-n", "/dev/stdin"]);
+    let parsed = Job::feed(bash, done.out.as_bytes()).wait();
+    assert_eq!((parsed.code(), &*parsed.err), (0, ""), "{}", done.out);
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let file = folder.path().join("job.sh");
+    let written = batch(&[&["-o", file.to_str().expect("plain text")], &asked[..]].concat());
+    assert_eq!((written.code(), &*written.out), (0, ""));
+    assert_eq!(std::fs::read_to_string(file).expect("it was written"), done.out);
+    for (arguments, told) in [
+        (&["-N", "4", "-n", "2", "--time", "1:00:00", "true"][..], "4 nodes for 2 ranks"),
+        (&["-N", "1", "-n", "2", "--time", "1h", "true"], "expected a time as sbatch takes it"),
+        (&["-N", "1", "-n", "2", "--time", "5", "-p", "a b", "true"], "expected a name"),
+        (&["-N", "1", "-n", "2", "true"], "--time"),
+    ] {
+        let done = batch(arguments);
+        assert!(done.code() == 2 && done.err.contains(told), "{arguments:?}: {done:?}");
+    }
+}

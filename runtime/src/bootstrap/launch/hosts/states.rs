@@ -1,0 +1,101 @@
+//! What the launcher of several hosts knows about its ranks. It shares no memory with them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::bootstrap::launch::spec::{Ended, Hooks, Membership};
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    membership: Membership,
+    ended: Option<Ended>,
+}
+
+/// How far each rank got.
+#[derive(Debug, Clone)]
+pub(in crate::bootstrap::launch) struct States {
+    ranks: Rc<RefCell<Vec<State>>>,
+    /// Ranks have been told to end: their ends say nothing.
+    told: Rc<Cell<bool>>,
+}
+
+impl States {
+    pub(in crate::bootstrap::launch) fn new(ranks: usize) -> States {
+        let ranks = vec![State { membership: Membership::Absent, ended: None }; ranks];
+        States { ranks: Rc::new(RefCell::new(ranks)), told: Rc::default() }
+    }
+
+    /// Ranks are told to end.
+    pub(super) fn tell(&self) {
+        self.told.set(true);
+    }
+
+    pub(super) fn set(&self, rank: usize, membership: Membership) {
+        if let Some(state) = self.ranks.borrow_mut().get_mut(rank) {
+            state.membership = membership;
+        }
+    }
+}
+
+impl State {
+    /// How little the end of a rank can have been caused by others: by a signal, in the midst of the job, after it left; `None` if it
+    /// is no failure.
+    ///
+    /// The ends of ranks on several hosts come in any order, and a rank that notices the failure of a peer leaves before it exits.
+    fn weight(&self) -> Option<u8> {
+        match (self.ended?, self.membership) {
+            (Ended::Signaled(_), _) => Some(0),
+            (Ended::Exited(0), Membership::Joined) => Some(1),
+            (Ended::Exited(0), _) => None,
+            (Ended::Exited(_), Membership::Left) => Some(2),
+            (Ended::Exited(_), _) => Some(1),
+        }
+    }
+}
+
+impl Hooks for States {
+    fn rank_ended(&mut self, rank: usize, ended: &Ended) {
+        if !self.told.get() {
+            self.ranks.borrow_mut()[rank].ended = Some(*ended);
+        }
+    }
+
+    fn membership(&mut self, rank: usize) -> Membership {
+        self.ranks.borrow()[rank].membership
+    }
+
+    fn is_consequence(&mut self, rank: usize, _ended: &Ended) -> bool {
+        let states = self.ranks.borrow();
+        let own = states[rank].weight();
+        states.iter().filter_map(State::weight).min().is_some_and(|least| own.is_some_and(|own| least < own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_left_before_it_failed_is_not_the_cause() {
+        let mut states = States::new(4);
+        (0..4).for_each(|rank| states.set(rank, Membership::Joined));
+        states.set(0, Membership::Left);
+        states.rank_ended(0, &Ended::Exited(1));
+        assert!(!states.is_consequence(0, &Ended::Exited(1)), "nobody else has failed");
+        states.rank_ended(1, &Ended::Exited(3));
+        assert!(states.is_consequence(0, &Ended::Exited(1)));
+        assert!(!states.is_consequence(1, &Ended::Exited(3)));
+        states.rank_ended(2, &Ended::Signaled(9));
+        assert!(states.is_consequence(1, &Ended::Exited(3)));
+        assert!(!states.is_consequence(2, &Ended::Signaled(9)));
+    }
+
+    #[test]
+    fn the_end_of_a_rank_that_was_told_to_end_is_no_cause() {
+        let mut states = States::new(2);
+        states.rank_ended(0, &Ended::Exited(3));
+        states.tell();
+        states.rank_ended(1, &Ended::Signaled(15));
+        assert!(!states.is_consequence(0, &Ended::Exited(3)));
+    }
+}
