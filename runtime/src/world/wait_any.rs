@@ -130,7 +130,8 @@ impl World {
     ) -> Result<()> {
         self.check_items(operation, items).placed()?;
         // Each goes on in every round, also behind one that is not ready.
-        let mut find = || items.iter_mut().fold(true, |all, item| item.is_ready() && all).then_some(0);
+        let mut find =
+            || (items.iter_mut().map(|item| item.is_ready()).filter(|ready| !ready).count() == 0).then_some(0);
         self.engine().at(|| self.engine().wait_ready(operation, limit, &mut find)).map(drop)
     }
 
