@@ -222,7 +222,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         };
         let mut part = 0;
         // Single elements need more of them.
-        let again = if way % 2 == 0 { 1 } else { PART };
+        let again = if way.is_multiple_of(2) { 1 } else { PART };
         let refused = 'full: loop {
             assert!(part < parts, "way {way}: there is always room");
             for _ in 0..again {
@@ -255,7 +255,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         for part in 0..parts {
             let came = numbers.load(part * PART);
             // With single elements the refused one may have had some that went before.
-            let expected = if part == refused && way % 2 == 0 { 0 } else { value(part) };
+            let expected = if part == refused && way.is_multiple_of(2) { 0 } else { value(part) };
             assert!(came == expected || (part == refused && came == 0), "way {way}: part {part} is {came}");
         }
         if way == 2 {

@@ -38,7 +38,8 @@ impl World {
     ///         }
     ///     }
     ///     let sum = world.state::<std::cell::Cell<u32>>().expect("just set");
-    ///     world.wait_until(|| sum.get() == 500_500)
+    ///     world.wait_until(|| sum.get() == 500_500)?;
+    ///     world.barrier()
     /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
