@@ -24,7 +24,7 @@ impl World {
     /// # use bellwether_runtime as bellwether;
     /// use bellwether::Error;
     /// bellwether::threads(2, |world| {
-    ///     world.set_state(std::cell::Cell::new(0));
+    ///     world.set_state(std::cell::Cell::new(0u32));
     ///     world.barrier()?;
     ///     let next = 1 - world.rank();
     ///     for number in 1..=1000u32 {
