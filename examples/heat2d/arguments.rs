@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use bellwether_examples::heat::plate::{Hold, Plate};
-use bellwether_examples::heat::{floor, stencil};
+use bellwether_examples::heat::given;
+use bellwether_examples::heat::plate::Hold;
 use clap::Parser;
 
 /// Heat conduction on a plate that is given by a picture.
@@ -22,11 +22,11 @@ pub struct Arguments {
     pub steps: u64,
 
     /// Stop earlier when no cell changes by more than this many degrees in a step
-    #[arg(long, value_name = "DEGREES", value_parser = positive)]
+    #[arg(long, value_name = "DEGREES", value_parser = given::positive)]
     pub until_change: Option<f64>,
 
     /// Diffusivity times time step over cell area; larger is faster, above 0.25 is unstable
-    #[arg(long, value_name = "X", default_value_t = 0.24, value_parser = stable)]
+    #[arg(long, value_name = "X", default_value_t = 0.24, value_parser = given::stable)]
     pub alpha: f64,
 
     /// Which pixels keep their temperature
@@ -42,7 +42,7 @@ pub struct Arguments {
     pub every: Option<u64>,
 
     /// The size of the built-in plate
-    #[arg(long, value_name = "WxH", default_value = "768x512", value_parser = size, conflicts_with = "plate")]
+    #[arg(long, value_name = "WxH", default_value = "768x512", value_parser = given::size, conflicts_with = "plate")]
     pub size: [usize; 2],
 
     /// In place of the floor plan a plate without walls: its upper edge is held at 100 degrees, the other edges at 0
@@ -56,14 +56,6 @@ pub struct Arguments {
     /// Compute the plate again on one rank and compare every bit
     #[arg(long)]
     pub check: bool,
-}
-
-impl Arguments {
-    /// The built-in plate, as pixels.
-    pub fn pixels(&self) -> Vec<floor::Pixel> {
-        let [width, height] = self.size;
-        if self.open { floor::open_pixels(width, height) } else { floor::pixels(width, height) }
-    }
 }
 
 const HELP: &str = "\
@@ -82,21 +74,3 @@ Examples:
   bellwether run -n 4 --example heat2d plate.png --steps 50000 --frames frames --every 500
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or input.";
-
-fn positive(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be larger than 0".to_owned()) }
-}
-
-fn stable(text: &str) -> Result<f64, String> {
-    let value = positive(text)?;
-    if value <= stencil::MAX_ALPHA { Ok(value) } else { Err(format!("must be at most {}", stencil::MAX_ALPHA)) }
-}
-
-fn size(text: &str) -> Result<[usize; 2], String> {
-    let (width, height) = text.split_once('x').ok_or("write it as 768x512")?;
-    let side = |text: &str| text.parse::<usize>().map_err(|_| "write it as 768x512".to_owned());
-    let size = [side(width)?, side(height)?];
-    Plate::check_size(size[0], size[1]).map_err(|error| error.to_string())?;
-    Ok(size)
-}

@@ -12,9 +12,9 @@ use std::time::Instant;
 use anyhow::Context;
 use bellwether::World;
 use bellwether_examples::heat::parallel::SharedPlate;
-use bellwether_examples::heat::picture;
 use bellwether_examples::heat::plate::Plate;
 use bellwether_examples::heat::serial::Stop;
+use bellwether_examples::heat::{given, picture};
 use bellwether_examples::job::{self, Failure};
 use bellwether_examples::output::Output;
 use bellwether_examples::progress::Progress;
@@ -77,15 +77,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
 
 /// Reads the plate and makes sure, before anything is computed, that the results can be written.
 fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
-    let [width, height] = arguments.size;
-    let plate = match &arguments.plate {
-        Some(path) => picture::read_plate(path, arguments.hold)?,
-        None => Plate::from_pixels(width, height, arguments.pixels().into_iter(), arguments.hold),
-    };
-    if plate.free_cells() == 0 {
-        let name = arguments.plate.as_ref().map_or("the plate".into(), |path| path.display().to_string());
-        anyhow::bail!("nothing can change in {name}: every cell is insulated or held (see --hold)");
-    }
+    let plate = given::plate(arguments.plate.as_deref(), arguments.size, arguments.open, arguments.hold)?;
     if let Some(folder) = &arguments.frames {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         Output::claim(&frame_path(folder, 0))?;
@@ -95,7 +87,7 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Root> {
 
 fn save_plate(path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let [width, height] = arguments.size;
-    Output::claim(path)?.write(&picture::encode_pixels(width, &arguments.pixels())?)?;
+    Output::claim(path)?.write(&picture::encode_pixels(width, &given::pixels(arguments.size, arguments.open))?)?;
     say!("wrote {}: {width} x {height} pixels; white heats, black cools, blue insulates", path.display());
     Ok(())
 }

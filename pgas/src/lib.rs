@@ -20,7 +20,8 @@
 //! | use all cores of a rank | a [`Pool`]: [`GlobalArray::par_iter`], and [`rayon`] |
 //! | compile inner loops for several processors | [`cpu`] |
 //! | random numbers that do not depend on the number of ranks | [`random::Stream`] |
-//! | wait for several calls, puts and collectives, or the first of them | [`World::wait_all`], [`World::select`] |
+//! | wait for several calls, puts and collectives, or the first of them | [`World::wait_all`], [`World::select`]; of different types [`World::wait_any`], [`World::wait_every`] |
+//! | send or put without waiting for room | [`World::try_send`], [`World::try_call`], [`Symmetric::try_put`] |
 //! | synchronise and combine | [`World::barrier`], [`World::allreduce`], [`World::broadcast`], [`World::allgather`] |
 //! | test a whole program | [`threads`]; [`Simulated`], where messages arrive late and out of order |
 //! | use Cheetah's calls | [`cheetah`] |
@@ -77,8 +78,8 @@ pub use bellwether_runtime::{
     HugePages, Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData,
     Pod, Posted, Product, Progress, RawBells, Reactor, Reduce, Result, Returned, Rung, Scan, Scatter, Segment,
     Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell,
-    ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, WakeOn, WakeUp, Word, World, Xor, Zeroable,
-    threads,
+    ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Waitable, WakeOn, WakeUp, Word, World, Xor,
+    Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

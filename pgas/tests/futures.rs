@@ -364,9 +364,10 @@ fn a_target_that_leaves_without_an_answer_ends_the_wait() {
     for transport in [Transport::Auto, Transport::ShmContract] {
         let mut settings = Settings::default();
         settings.transport = transport;
-        for way in 0..4 {
+        for way in 0..5 {
             let called = AtomicBool::new(false);
             let outcomes = Threads::new(2).settings(settings.clone()).run(|world| -> Result<()> {
+                let never_rung = world.bell()?;
                 if world.rank() == 1 {
                     wait_for(&called);
                     return Ok(());
@@ -378,6 +379,11 @@ fn a_target_that_leaves_without_an_answer_ends_the_wait() {
                     0 => call.wait(),
                     1 => run(call),
                     2 => world.wait_all([call]).map(|values| values[0]),
+                    3 => {
+                        let (mut call, mut bell) = (call, never_rung.rung(1));
+                        assert_eq!(world.wait_any(&mut [&mut bell, &mut call])?, 1);
+                        call.wait()
+                    }
                     _ => world.select(&mut vec![never, Box::pin(call)])?.1,
                 };
                 match outcome {

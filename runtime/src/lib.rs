@@ -43,7 +43,7 @@ pub use crate::world::{
     Arm, AtomicElement, Bell, Builder, Completion, Counter, Driver, Event, Fetched, Mapped, Operation, Piece, Posted,
     Progress, RawBells, Reactor, ReservedSegments, Returned, Rung, Segment, Signalled, Signaller, Simulated, Symmetric,
     ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, ThreadReservedSegments, ThreadSegment,
-    Threads, WakeOn, WakeUp, Word, World, threads,
+    Threads, Waitable, WakeOn, WakeUp, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach};

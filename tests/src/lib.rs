@@ -9,4 +9,5 @@ pub mod lapi;
 pub mod process;
 pub mod settings_page;
 pub mod ucp;
+pub mod waiting;
 pub mod watchdog;

@@ -5,9 +5,12 @@
 //! exchange is under way a rank computes all that needs no row of a neighbour: in each step one row less on either side. There
 //! is no barrier: neighbours may be one exchange apart, and two ranks far apart by more.
 
+use std::rc::Rc;
+
 use bellwether::array::Ghosts;
 use bellwether::{GlobalArray, Layout, Result, World};
 
+use super::live::{Doing, Live};
 use super::plate::{INSULATED, Plate, temperature};
 use super::serial::{CHECK_EVERY, Stop};
 use super::stencil::Stencil;
@@ -26,6 +29,9 @@ pub struct SharedPlate<'w> {
     now: GlobalArray<f64, 2>,
     next: GlobalArray<f64, 2>,
     steps_done: u64,
+    /// Ranks that have rows next to this one's.
+    neighbours: u64,
+    live: Rc<Live>,
 }
 
 impl<'w> SharedPlate<'w> {
@@ -51,6 +57,10 @@ impl<'w> SharedPlate<'w> {
             Ok(array)
         };
         let (now, next) = (temperatures()?, temperatures()?);
+        let rows = |rank: usize| layout.extents_at(rank)[0];
+        let beside = [world.rank().checked_sub(1), Some(world.rank() + 1).filter(|rank| *rank < world.size())];
+        let beside = beside.into_iter().flatten().filter(|rank| rows(*rank) > 0).count();
+        let neighbours = if rows(world.rank()) > 0 { beside as u64 } else { 0 };
         Ok(SharedPlate {
             world,
             stencil: Stencil::new(layout.extents()[1], alpha, cells.local()),
@@ -58,6 +68,8 @@ impl<'w> SharedPlate<'w> {
             now,
             next,
             steps_done: 0,
+            neighbours,
+            live: Rc::default(),
         })
     }
 
@@ -98,7 +110,8 @@ impl<'w> SharedPlate<'w> {
         let above = self.halo - 1;
         let mut exchange = self.now.start_exchange()?;
         stencil.sweep(above + 1..(above + own).saturating_sub(1), steps, exchange.local_mut(), self.next.local_mut());
-        exchange.finish()?;
+        self.live.count_rings(self.neighbours);
+        self.live.during(Doing::AwaitsRows, || exchange.finish())?;
         let mut arrays = [&mut self.now, &mut self.next];
         for step in 1..=steps {
             let [now, next] = arrays;
@@ -117,6 +130,7 @@ impl<'w> SharedPlate<'w> {
             std::mem::swap(&mut self.now, &mut self.next);
         }
         self.steps_done += steps as u64;
+        self.live.set_steps(self.steps_done);
         Ok(())
     }
 
@@ -125,7 +139,7 @@ impl<'w> SharedPlate<'w> {
         let Some(limit) = stop.looks_after(self.steps_done) else { return Ok(false) };
         let own = self.halo - 1..self.halo - 1 + self.now.own_extents()[0];
         let mut change = [self.stencil.change(own, self.next.local(), self.now.local())];
-        self.world.allreduce(&mut change, f64::max)?;
+        self.live.during(Doing::AwaitsChange, || self.world.allreduce(&mut change, f64::max))?;
         Ok(change[0] <= limit)
     }
 
@@ -139,6 +153,11 @@ impl<'w> SharedPlate<'w> {
     /// # Errors
     /// A rank was lost.
     pub fn gather(&self) -> Result<Option<Vec<f64>>> {
-        self.now.to_root(self.world, 0)
+        self.live.during(Doing::AwaitsGather, || self.now.to_root(self.world, 0))
+    }
+
+    /// What this rank does, for others to ask.
+    pub fn live(&self) -> &Rc<Live> {
+        &self.live
     }
 }

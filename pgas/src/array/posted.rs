@@ -42,6 +42,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         Ok(self.memory.put_async(rank, at, value))
     }
 
+    /// As [`GlobalArray::put_async`], but does not wait for room to post it: see
+    /// [`Symmetric::try_put_async`](crate::Symmetric::try_put_async).
+    ///
+    /// # Errors
+    /// As [`GlobalArray::get_async`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put.
+    #[track_caller]
+    pub fn try_put_async(&self, index: impl Position<D>, value: T) -> Result<Posted<()>> {
+        let (rank, at) = self.owner("try_put_async", index).placed()?;
+        self.memory.try_put_async(rank, at, value)
+    }
+
     fn owner(&self, operation: &'static str, index: impl Position<D>) -> Result<(usize, usize)> {
         let index = index.position();
         self.locate(index).ok_or_else(|| self.layout.outside(operation, index))

@@ -84,6 +84,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         }
     }
 
+    /// As [`GlobalArray::put`], but does not wait for room: see [`Symmetric::try_put`](crate::Symmetric::try_put).
+    ///
+    /// # Errors
+    /// As [`GlobalArray::put`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put.
+    #[track_caller]
+    pub fn try_put(&self, index: impl Position<D>, value: T) -> Result<()> {
+        let index = index.position();
+        match self.locate(index) {
+            Some((rank, at)) => self.memory.try_put(rank, at, value),
+            None => Err(self.layout.outside("try_put", index)).placed(),
+        }
+    }
+
     /// A pointer to an element. It is stale once the array is in its local phase again, or dropped.
     ///
     /// # Errors

@@ -166,9 +166,10 @@ fn a_full_target_is_backpressure_and_room_comes_back() {
                     // A network needs some attempts to learn that there is room.
                     let mut refused = 0;
                     while refused < 1000 && sent.load(Ordering::Relaxed) < MOST {
-                        match context.try_send(1, handler, payload)? {
-                            true => (sent.fetch_add(1, Ordering::Relaxed), refused = 0).1,
-                            false => refused += 1,
+                        match context.try_send(1, handler, payload) {
+                            Ok(()) => (sent.fetch_add(1, Ordering::Relaxed), refused = 0).1,
+                            Err(Error::WouldBlock { rank: 1, .. }) => refused += 1,
+                            Err(error) => return Err(error),
                         }
                     }
                     Ok(())

@@ -210,6 +210,24 @@ impl Engine {
         Ok(first.expect("the wait ends when one is ready"))
     }
 
+    /// Waits until `find` finds something, for at most `limit`. It may go on with futures, as if it polled them.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_together`], and with a limit as [`Engine::wait_together_for`].
+    pub(crate) fn wait_ready(
+        &self,
+        doing: &'static str,
+        limit: Option<Duration>,
+        find: &mut dyn FnMut() -> Option<usize>,
+    ) -> Result<usize> {
+        let mut found = None;
+        self.drive(doing, limit, &mut |_| {
+            found = find();
+            found.is_some()
+        })?;
+        Ok(found.expect("the wait ends when something is found"))
+    }
+
     /// Whether a wait of this engine polls a future now, and makes progress for it.
     pub(super) fn is_driving(&self) -> bool {
         self.tasks.driving.get()

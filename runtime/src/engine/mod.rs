@@ -22,6 +22,7 @@ mod operation;
 mod others;
 mod pending;
 mod pieces;
+mod ready;
 mod remote;
 mod remote_access;
 mod reserved_segments;
@@ -47,6 +48,7 @@ pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
     Atomic, Change, Event, Events, Filled, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
 };
+pub use self::ready::Ready;
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
 pub(crate) use self::reserved_segments::{HEAP, STATICS};
 pub(crate) use self::routes::{Mapping, Routes};

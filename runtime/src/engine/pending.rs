@@ -33,6 +33,8 @@ pub(super) struct Outbox {
     unlimited: Cell<u64>,
     /// What a handler sends now is its own program's, and may be refused.
     bounded: Cell<bool>,
+    /// What would wait for room now fails instead.
+    at_once: Cell<bool>,
     /// Most bytes that are kept for handlers to be able to keep more.
     handler_limit: usize,
 }
@@ -123,9 +125,44 @@ impl Engine {
     ///
     /// # Errors
     /// Those of `send`; [`Error::WouldBlock`].
-    pub fn bounded(&self, send: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn bounded<R>(&self, send: impl FnOnce() -> Result<R>) -> Result<R> {
         let _bounded = Bounded(&self.outbox.bounded, self.outbox.bounded.replace(true));
         send()
+    }
+
+    /// Sends one message with `send`, which fails where it would wait for room. Of the program it runs no code but what makes
+    /// bytes of arguments.
+    ///
+    /// # Errors
+    /// Those of `send`; [`Error::WouldBlock`]: then nothing was sent.
+    pub(crate) fn at_once<R>(&self, send: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _at_once = Bounded(&self.outbox.at_once, self.outbox.at_once.replace(true));
+        self.bounded(send)
+    }
+
+    /// Whether what has no room fails now, and does not wait.
+    #[inline]
+    pub(crate) fn is_at_once(&self) -> bool {
+        self.outbox.at_once.get()
+    }
+
+    /// Puts `len` bytes to `rank` with `put`, which does not wait for room: what the network does not take now is kept. Room to keep
+    /// all of it is looked for first, so that it goes whole or not at all.
+    ///
+    /// # Errors
+    /// Those of `put`; [`Error::WouldBlock`]: then nothing was put.
+    pub(crate) fn put_at_once<R>(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        len: usize,
+        put: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        let (kept, limit) = (self.outbox.bytes.get(), self.settings.message_memory);
+        if kept > 0 && kept + len > limit && rank < self.size && !self.routes.is_mapped(rank) {
+            return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
+        }
+        self.at_once(put)
     }
 
     /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
@@ -158,7 +195,8 @@ impl Engine {
 
     #[cold]
     fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
-        if operation.is_one_of(self.outbox.unlimited.get()) {
+        // For a put at once room was found before.
+        if operation.is_one_of(self.outbox.unlimited.get()) || (self.is_at_once() && operation.writes()) {
             self.keep_now(to, operation);
             return Ok(());
         }
@@ -170,6 +208,9 @@ impl Engine {
                 return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
             }
         } else if !has_room(limit) {
+            if self.is_at_once() {
+                return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
+            }
             self.wait_together("waiting for room to send a message", || has_room(limit))?;
         }
         self.keep_now(to, operation);

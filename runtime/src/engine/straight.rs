@@ -243,7 +243,8 @@ impl Engine {
     /// # Safety
     /// The memory stays mapped until the region is dropped.
     pub(crate) unsafe fn register_buffer(&self, rank: usize, start: *const u8, len: usize) -> Option<Region> {
-        if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() || !self.is_own() {
+        let may_wait = !self.interface.delivering() && !self.is_at_once();
+        if len < STRAIGHT || self.routes.is_mapped(rank) || !may_wait || !self.is_own() {
             return None;
         }
         // SAFETY: the caller's.

@@ -20,7 +20,7 @@ use super::code::CodeOffset;
 use super::encoding::{Encoding, Plain, Postcard};
 use super::panic::{Caller, Panicked};
 use super::{Context, Messages, id, words};
-use crate::engine::RECEIPT;
+use crate::engine::{RECEIPT, Ready};
 use crate::error::{Error, Result};
 
 /// Takes the encoded arguments and appends the encoded result to the last argument. An error says why the arguments could not be
@@ -157,7 +157,7 @@ impl Messages {
     }
 
     /// Runs `function` at rank `to`, without an answer. Arguments travel by serde; see `World::invoke`.
-    pub fn invoke<A, F>(&self, to: usize, arguments: A, function: F) -> Result<()>
+    pub fn invoke<A, F>(&self, to: usize, arguments: &A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
@@ -166,7 +166,7 @@ impl Messages {
         self.engine.check_rank(to, "remote call")?;
         let place = place_of(shim::<Postcard, A, (), F>)?;
         let mut bytes = Bytes::new();
-        <Postcard as Encoding<A>>::encode(&arguments, &mut bytes)?;
+        <Postcard as Encoding<A>>::encode(arguments, &mut bytes)?;
         self.send(to, id::INVOKE, place, &bytes)
     }
 
@@ -183,14 +183,14 @@ impl Messages {
 
     /// Runs `function` at rank `to` and returns a handle to its result; see `World::call`.
     #[track_caller]
-    pub fn call<A, R, F>(self: &Rc<Self>, to: usize, arguments: A, function: F) -> Result<Call<R>>
+    pub fn call<A, R, F>(self: &Rc<Self>, to: usize, arguments: &A, function: F) -> Result<Call<R>>
     where
         A: Serialize + DeserializeOwned,
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
         let _ = function;
-        self.begin::<Postcard, A, R>(to, shim::<Postcard, A, R, F>, &arguments)
+        self.begin::<Postcard, A, R>(to, shim::<Postcard, A, R, F>, arguments)
     }
 
     /// As [`Messages::call`], with plain-old-data arguments and result.
@@ -375,6 +375,17 @@ impl<R> Future for Call<R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<R>> {
         self.messages.engine.poll_ready(WAITING, context, || self.outcome()).map_err(|error| error.at(self.place))
+    }
+}
+
+impl<R> Ready for Call<R> {
+    fn is_ready(&mut self) -> bool {
+        let job = &self.messages.engine.job;
+        self.answered() || ((job.any_lost() || job.any_left()) && job.loss(self.to).is_some())
+    }
+
+    fn driver(&self) -> Option<*const ()> {
+        Some(Rc::as_ptr(&self.messages.engine).cast())
     }
 }
 

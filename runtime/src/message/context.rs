@@ -61,7 +61,7 @@ impl<'a> Context<'a> {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.engine.bounded(|| self.messages.invoke(to, arguments, function))
+        self.messages.engine.bounded(|| self.messages.invoke(to, &arguments, function))
     }
 
     /// As [`Context::invoke`], but what has no room is always kept: for protocols that bound themselves.
@@ -74,6 +74,6 @@ impl<'a> Context<'a> {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke(to, arguments, function)
+        self.messages.invoke(to, &arguments, function)
     }
 }

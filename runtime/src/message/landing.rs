@@ -19,7 +19,7 @@ use super::fetch::{Fetch, Offer, Offered};
 use super::panic::Caller;
 use super::{Context, HandlerFn, HandlerId, Messages, id, words};
 use crate::engine::Background;
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 
 /// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
 const EAGER: usize = 8 << 10;
@@ -252,6 +252,10 @@ impl Messages {
         engine.check_rank(to, "sending a large message")?;
         engine.check_outside_handler("sending a large message")?;
         if !self.may_announce(to) {
+            if engine.is_at_once() {
+                let operation = "sending a large message";
+                return Err(Error::WouldBlock { operation, rank: to, place: CalledAt::default() });
+            }
             engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))?;
         }
         let call = self.open_call(to, |_| Ok(()));

@@ -40,7 +40,7 @@ use self::dispatch::Handlers;
 use self::exchange::Exchanges;
 use self::table::HandlerRegistry;
 use crate::engine::{Dispatch, Engine};
-use crate::error::{Error, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::transport::Sent;
 use crate::transport::peers::Verified;
 
@@ -224,6 +224,9 @@ impl Messages {
 
     #[cold]
     fn send_when_room(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
+        if self.engine.is_at_once() {
+            return Err(Error::WouldBlock { operation: "sending a message", rank: to, place: CalledAt::default() });
+        }
         let mut outcome = Ok(Sent::NoRoom);
         self.engine.wait_until("waiting for room to send a message", None, || {
             outcome = self.engine.send(to, id, header, payload);

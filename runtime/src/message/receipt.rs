@@ -98,7 +98,7 @@ impl Messages {
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
         if handled.is_empty() {
-            return self.invoke(to, arguments, function);
+            return self.invoke(to, &arguments, function);
         }
         self.engine.check_rank(to, "remote call")?;
         let place = super::closure::place_of_postcard::<A, F>(function)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::engine::{Background, Engine, Running};
+use crate::engine::{Background, Engine, Ready, Running};
 use crate::error::{Error, Result};
 use crate::settings::{Allreduce, TeamBarrier};
 
@@ -321,6 +321,16 @@ impl<R> Future for Pending<R> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Result<R>> {
         self.outcome(cx).map(|outcome| flatten(Ok(outcome)))
+    }
+}
+
+impl<R> Ready for Pending<R> {
+    fn is_ready(&mut self) -> bool {
+        self.is_done()
+    }
+
+    fn driver(&self) -> Option<*const ()> {
+        Some(Rc::as_ptr(&self.shared.context.hub.engine).cast())
     }
 }
 

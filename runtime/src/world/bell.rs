@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::allocate::Block;
 use super::{OneThread, World};
-use crate::engine::{Claim, Engine};
+use crate::engine::{Claim, Engine, Ready};
 use crate::error::{Placed, Result};
 use crate::sync::bell::{WORDS_LEN, Words};
 
@@ -134,5 +134,15 @@ impl Future for Rung<'_> {
             Ok((count >= self.target).then_some(count))
         });
         polled.map_err(|error| error.at(self.place))
+    }
+}
+
+impl Ready for Rung<'_> {
+    fn is_ready(&mut self) -> bool {
+        self.bell.words.count() >= self.target
+    }
+
+    fn driver(&self) -> Option<*const ()> {
+        Some(Rc::as_ptr(&self.bell.engine).cast())
     }
 }

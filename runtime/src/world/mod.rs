@@ -37,8 +37,10 @@ mod thread_operation;
 mod thread_reserved;
 mod thread_segments;
 mod threads;
+mod try_forms;
 mod update;
 mod value;
+mod wait_any;
 mod wakeup;
 
 use std::cell::RefCell;
@@ -73,6 +75,7 @@ pub use self::thread_operation::ThreadOperation;
 pub use self::thread_reserved::ThreadReservedSegments;
 pub use self::thread_segments::ThreadSegment;
 pub use self::threads::{Threads, threads};
+pub use self::wait_any::Waitable;
 pub use self::wakeup::{Arm, Driver, Reactor, Signaller, WakeOn, WakeUp};
 pub(crate) use crate::engine::{Event as StreamEvent, Memo, OpenStream, STRAIGHT};
 
@@ -380,7 +383,7 @@ impl World {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.invoke(to, arguments, function).placed_here()
+        self.messages.invoke(to, &arguments, function).placed_here()
     }
 
     /// As [`World::invoke`], with plain-old-data arguments: up to 48 bytes travel in one cache line, and nothing is
@@ -418,7 +421,7 @@ impl World {
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.messages.call(to, arguments, function).placed_here()
+        self.messages.call(to, &arguments, function).placed_here()
     }
 
     /// As [`World::call`], with plain-old-data arguments and result.

@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
-use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ring, Step};
+use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ready, Ring, Step};
 use crate::error::{Error, Placed, Result};
 use crate::memory::copy;
 use crate::message::{Context, HandlerId};
@@ -186,6 +186,17 @@ impl Future for Completion {
                 Poll::Pending
             }
         }
+    }
+}
+
+impl Ready for Completion {
+    fn is_ready(&mut self) -> bool {
+        self.group.has_ended()
+    }
+
+    /// Its operations may be of several worlds and contexts.
+    fn driver(&self) -> Option<*const ()> {
+        None
     }
 }
 

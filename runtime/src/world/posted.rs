@@ -10,7 +10,7 @@ use bytemuck::Pod;
 
 use super::atomics::AtomicElement;
 use super::{OneThread, Symmetric, World};
-use crate::engine::{Atomic, Change, Engine, Get, HeapRange};
+use crate::engine::{Atomic, Change, Engine, Get, HeapRange, Ready};
 use crate::error::Result;
 
 /// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
@@ -181,6 +181,16 @@ impl<R> Future for Posted<R> {
         let engine = Rc::clone(&self.engine);
         let place = self.place;
         engine.poll_ready(self.doing, context, || self.advance()).map_err(|error| error.at(place))
+    }
+}
+
+impl<R> Ready for Posted<R> {
+    fn is_ready(&mut self) -> bool {
+        self.try_advance()
+    }
+
+    fn driver(&self) -> Option<*const ()> {
+        Some(Rc::as_ptr(&self.engine).cast())
     }
 }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Ready};
 use crate::transport::lock::Mutex;
 
 /// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
@@ -60,6 +60,17 @@ impl<B> Future for Returned<B> {
                 Poll::Pending
             }
         }
+    }
+}
+
+impl<B> Ready for Returned<B> {
+    fn is_ready(&mut self) -> bool {
+        self.slot.lock().buffer.is_some()
+    }
+
+    /// It may come back by the world or by a context.
+    fn driver(&self) -> Option<*const ()> {
+        None
     }
 }
 

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 
 use super::Symmetric;
+use crate::engine::Ready;
 use crate::error::{Placed, Result};
 
 const WAITING: &str = "waiting for a signal";
@@ -140,5 +142,15 @@ impl Future for Signalled<'_> {
             Ok((count >= self.at_least).then_some(count))
         });
         polled.map_err(|error| error.at(self.place))
+    }
+}
+
+impl Ready for Signalled<'_> {
+    fn is_ready(&mut self) -> bool {
+        self.signals.signals(self.index) >= self.at_least
+    }
+
+    fn driver(&self) -> Option<*const ()> {
+        Some(Rc::as_ptr(self.signals.engine()).cast())
     }
 }

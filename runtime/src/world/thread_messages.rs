@@ -4,7 +4,7 @@ use bytemuck::bytes_of;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{PlainData, ThreadContext};
-use crate::error::{Placed, Result};
+use crate::error::{CalledAt, Error, Placed, Result};
 use crate::message::{Context, HandlerId, closure, plain_closure};
 use crate::transport::Sent;
 
@@ -66,19 +66,26 @@ impl ThreadContext {
         .placed_here()
     }
 
-    /// As [`ThreadContext::send`], but does not wait. Returns `false`, and has sent nothing, if there is no room.
+    /// As [`ThreadContext::send`], but does not wait.
     ///
     /// # Errors
-    /// As [`ThreadContext::send`], except that it never waits.
+    /// As [`ThreadContext::send`], and without room [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was sent.
     #[inline]
     #[track_caller]
-    pub fn try_send(&self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<bool> {
-        (|| -> Result<bool> {
-            let (id, header) = self.heading(rank, handler)?;
-            let sent = self.stream().try_send(&self.outlet, rank, id, header, payload)?;
-            Ok(sent == Sent::Done)
+    pub fn try_send(&self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        (|| -> Result<()> {
+            let heading = self.heading(rank, handler)?;
+            self.try_message(rank, heading, payload)
         })()
         .placed_here()
+    }
+
+    #[inline]
+    fn try_message(&self, rank: usize, (id, header): (u8, u64), payload: &[u8]) -> Result<()> {
+        match self.stream().try_send(&self.outlet, rank, id, header, payload)? {
+            Sent::Done => Ok(()),
+            Sent::NoRoom => Err(Error::WouldBlock { operation: "sending a message", rank, place: CalledAt::default() }),
+        }
     }
 
     #[inline(always)]
@@ -130,6 +137,42 @@ impl ThreadContext {
             self.stream().check_rank("remote call", rank)?;
             let (id, header) = plain_closure::<A, F>(function)?;
             self.stream().send(&self.outlet, rank, id, header, bytes_of(&arguments))
+        })()
+        .placed_here()
+    }
+
+    /// As [`ThreadContext::invoke`], but does not wait. Borrows the arguments, so that they are there for another attempt.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::invoke`], and without room [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was sent.
+    #[track_caller]
+    pub fn try_invoke<A, F>(&self, rank: usize, arguments: &A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        (|| -> Result<()> {
+            self.stream().check_rank("remote call", rank)?;
+            let (heading, bytes) = closure(arguments, function)?;
+            self.try_message(rank, heading, &bytes)
+        })()
+        .placed_here()
+    }
+
+    /// As [`ThreadContext::invoke_plain`], but does not wait.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::invoke_plain`], and without room [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was sent.
+    #[track_caller]
+    pub fn try_invoke_plain<A, F>(&self, rank: usize, arguments: A, function: F) -> Result<()>
+    where
+        A: PlainData,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        (|| -> Result<()> {
+            self.stream().check_rank("remote call", rank)?;
+            let heading = plain_closure::<A, F>(function)?;
+            self.try_message(rank, heading, bytes_of(&arguments))
         })()
         .placed_here()
     }

@@ -65,10 +65,15 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Whether all operations have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Pairs with the Release in the drop of a member.
+        self.open.load(Ordering::Acquire) == 0
+    }
+
     /// `None` while an operation has not ended. Then the first error, once; after that `Ok`.
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
-        // Pairs with the Release in the drop of a member.
-        if self.open.load(Ordering::Acquire) != 0 {
+        if !self.has_ended() {
             return None;
         }
         Some(self.error.lock().take().map_or(Ok(()), Err))

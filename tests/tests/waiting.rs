@@ -1,0 +1,132 @@
+//! Waits for the first or for all of things of many types, and calls that answer at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bellwether_runtime::transport::sim::Config;
+use bellwether_runtime::{Error, Result, Settings, Simulated, Threads, Transport, World};
+use bellwether_tests::process::{command, run};
+use bellwether_tests::waiting::{self, Heard};
+use bellwether_tests::watchdog;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const SOON: Duration = Duration::from_millis(5);
+
+fn over(transport: Transport) -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = transport;
+    settings
+}
+
+fn expect_all(what: &str, outcomes: Vec<Result<()>>) {
+    for (rank, outcome) in outcomes.into_iter().enumerate() {
+        outcome.unwrap_or_else(|error| panic!("{what}, rank {rank}: {error}"));
+    }
+}
+
+#[test]
+fn calls_operations_bells_and_collectives_are_waited_for_in_one_list() {
+    for ranks in [1, 2, 3, 5] {
+        for transport in [Transport::Auto, Transport::ShmContract] {
+            let what = format!("{ranks} threads, {transport:?}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let job = Threads::new(ranks).settings(over(transport)).deadline(LIMIT);
+            expect_all(&what, job.run(waiting::mix).expect("starts"));
+        }
+        for seed in 0..3 {
+            for (kind, config) in
+                [("wild", Config::new(ranks, seed).wild()), ("nodes", Config::new(ranks, seed).shared_nodes(&[2]))]
+            {
+                let what = format!("{ranks} simulated ranks, {kind}, seed {seed}");
+                let _guard = watchdog::guard(what.clone(), LIMIT);
+                expect_all(&what, Simulated::new(config).run(waiting::mix).expect("starts"));
+            }
+        }
+    }
+}
+
+#[test]
+fn processes_wait_for_calls_operations_bells_and_collectives_in_one_list() {
+    for (ranks, transport) in [(2, "auto"), (3, "auto"), (3, "shm-contract")] {
+        let mut program = command(env!("CARGO_BIN_EXE_waiting"));
+        program.env("BELLWETHER_RANKS", ranks.to_string()).env("BELLWETHER_TRANSPORT", transport);
+        assert_eq!(run(&mut program, LIMIT).expect_success().stdout, "waited\n");
+    }
+}
+
+#[test]
+fn what_another_world_drives_is_refused() {
+    let outcomes = Threads::new(1).deadline(LIMIT).run(|world| {
+        // A process that nobody launched is a job of one rank.
+        let alone = World::start()?;
+        let (bell, other) = (world.bell()?, alone.bell()?);
+        let (mut rung, mut elsewhere) = (bell.rung(1), other.rung(1));
+        bell.ring(0)?;
+        for refused in [
+            world.wait_any_for(SOON, &mut [&mut rung, &mut elsewhere]).map(drop),
+            world.wait_every_for(SOON, &mut [&mut rung, &mut elsewhere]),
+        ] {
+            let Err(Error::InvalidArgument { why, .. }) = refused else { panic!("{refused:?}") };
+            assert!(why.contains("item 1"), "{why}");
+        }
+        Ok(())
+    });
+    expect_all("two worlds", outcomes.expect("starts"));
+}
+
+#[test]
+fn messages_that_find_no_room_are_refused_and_sent_once_when_there_is_some() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        for way in 0..waiting::WAYS {
+            let what = format!("{transport:?}, way {way}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let told = AtomicBool::new(false);
+            let job = Threads::new(2).settings(over(transport)).deadline(LIMIT);
+            let outcomes = job.build(|mut builder| {
+                let heard = Heard::new(&mut builder);
+                let world = builder.start()?;
+                let stay_away = || {
+                    // Acquire pairs with the store of rank 0.
+                    while !told.load(Ordering::Acquire) {
+                        std::thread::yield_now();
+                    }
+                };
+                waiting::messages_at_once(&world, &heard, way, stay_away, || told.store(true, Ordering::Release))?;
+                world.finish()
+            });
+            expect_all(&what, outcomes.expect("starts"));
+        }
+    }
+    for seed in 0..2 {
+        for way in 0..waiting::WAYS {
+            let what = format!("simulated, seed {seed}, way {way}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let outcomes = Simulated::new(Config::new(2, seed).wild()).build(|mut builder| {
+                let heard = Heard::new(&mut builder);
+                let world = builder.start()?;
+                waiting::messages_at_once(&world, &heard, way, || world.sleep(Duration::from_millis(10)), || ())?;
+                world.finish()
+            });
+            expect_all(&what, outcomes.expect("starts"));
+        }
+    }
+}
+
+#[test]
+fn puts_that_find_no_room_are_refused_whole() {
+    const KEPT: usize = 16 << 10;
+    for seed in 0..2 {
+        for way in 0..6 {
+            let what = format!("seed {seed}, way {way}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let mut config = Config::new(2, seed).wild();
+            (config.flow.slots, config.flow.credits) = (1, 1);
+            config.served_asleep = false;
+            let mut settings = Settings::default();
+            settings.message_memory = KEPT;
+            let program =
+                |world: &World| waiting::puts_at_once(world, KEPT, way, || world.sleep(Duration::from_millis(10)));
+            expect_all(&what, Simulated::new(config).settings(settings).run(program).expect("starts"));
+        }
+    }
+}
