@@ -113,9 +113,9 @@ impl Supervisor<'_, '_> {
         if links.begun() {
             return String::new();
         }
-        let lines = links.unanswered().map(|(host, command)| {
-            format!("{}: host {host} has not answered: {command} is still connecting\n", self.spec.name)
-        });
+        let lines = links
+            .unanswered()
+            .map(|(host, command)| format!("{}: host {host} has not answered: {command}\n", self.spec.name));
         lines.collect()
     }
 
