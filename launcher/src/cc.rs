@@ -14,6 +14,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::example::OWN_PROFILE;
+use crate::shell::quoted;
 
 /// Compile a C program against Bellwether's headers and library.
 ///
@@ -118,24 +119,6 @@ fn joined(option: &str, path: &Path) -> OsString {
     let mut word = OsString::from(option);
     word.push(path);
     word
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-+=/.,:@%".contains(byte);
-    let bytes = word.as_bytes();
-    if !bytes.is_empty() && bytes.iter().all(plain) {
-        return bytes.to_owned();
-    }
-    let mut quoted = vec![b'\''];
-    for byte in bytes {
-        match byte {
-            b'\'' => quoted.extend_from_slice(br"'\''"),
-            byte => quoted.push(*byte),
-        }
-    }
-    quoted.push(b'\'');
-    quoted
 }
 
 /// Where headers and libraries are.
@@ -262,18 +245,4 @@ fn copy_headers(from: &Path, to: &Path) -> anyhow::Result<()> {
         if here.is_dir() { copy_headers(&here, &there) } else { copy(&here, &there) }?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, quotes) in
-            [("-O2", "-O2"), ("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("-DA=\"b\"", "'-DA=\"b\"'")]
-        {
-            assert_eq!(quoted(OsStr::new(word)), quotes.as_bytes(), "{word}");
-        }
-    }
 }

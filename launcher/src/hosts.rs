@@ -1,16 +1,22 @@
 //! The hosts of a job: lists and machine files, and the command that reaches each.
 
 use std::ffi::OsString;
+use std::net::Ipv6Addr;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use bellwether_runtime::bootstrap::launch::{Host, serve_host};
 
+use crate::shell::quoted;
+
 /// The hidden command that starts the launcher of one host.
 const SIDE: &str = "host-of-job";
 
-/// What reaches another host if the user names nothing else. Without a terminal of its own, ssh must not ask for a password.
-pub const AGENT: &str = "ssh -o BatchMode=yes";
+/// What reaches another host if the user names nothing else. Without a terminal of its own, ssh must not ask for a
+/// password. It asks the host every 15 s whether it is there, and ends after three questions without an answer (`ssh_config(5)`): without
+/// that, it would wait for as long as TCP repeats.
+pub const AGENT: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
 
 /// A host, and how many ranks it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +34,16 @@ pub fn hidden() -> Option<u8> {
 
 /// `a,b:4`.
 pub fn list(text: &str) -> Result<Vec<Place>, String> {
-    text.split(',').map(|host| place(host.trim(), None)).collect()
+    let places: Vec<Place> = text.split(',').map(|host| place(host.trim(), None)).collect::<Result<_, _>>()?;
+    // Each of its entries would start as many ranks as it has CPUs.
+    let is_double =
+        |place: &&Place| place.slots.is_none() && places.iter().filter(|other| other.name == place.name).count() > 1;
+    match places.iter().find(is_double) {
+        Some(Place { name, .. }) => Err(format!(
+            "`{name}` is named more than once: name it once, or write a number behind each, as in `{name}:1`"
+        )),
+        None => Ok(places),
+    }
 }
 
 /// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`.
@@ -40,37 +55,68 @@ pub fn file(path: &Path) -> anyhow::Result<Vec<Place>> {
 fn lines(text: &str) -> Result<Vec<Place>, String> {
     let mut places: Vec<Place> = Vec::new();
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
-        let mut words = line.split_whitespace();
-        let Some(host) = words.next() else { continue };
-        let next = match words.next().map(|word| word.strip_prefix("slots=").ok_or(word)) {
-            None => place(host, Some(1))?,
-            Some(Ok(number)) => place(&format!("{host}:{number}"), None)?,
-            Some(Err(word)) => return Err(format!("`{line}`: expected `slots=N` behind the host, not `{word}`")),
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let next = match words[..] {
+            [] => continue,
+            [host] => place(host, Some(1))?,
+            [host, slots] if slots.starts_with("slots=") => {
+                let Place { name, slots: None } = place(host, None)? else {
+                    return Err(format!("`{line}`: the number of ranks stands there twice; keep `slots=N` or `:N`"));
+                };
+                Place { name, slots: Some(number(&slots["slots=".len()..], line)?) }
+            }
+            [_, ref more @ ..] => {
+                let more = more.join(" ");
+                return Err(format!("`{line}`: expected nothing or `slots=N` behind the host, not `{more}`"));
+            }
         };
         match (places.last_mut(), next.slots) {
-            (Some(Place { name, slots: Some(slots) }), Some(more)) if *name == next.name => *slots += more,
+            (Some(Place { name, slots: Some(slots) }), Some(more)) if *name == next.name => {
+                *slots = slots.saturating_add(more);
+            }
             _ => places.push(next),
         }
     }
     if places.is_empty() { Err("it names no host".into()) } else { Ok(places) }
 }
 
+/// The number of ranks of `whole`.
+fn number(text: &str, whole: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("`{whole}`: expected a number of ranks, 1 or more, in place of `{text}`"))
+}
+
+/// `name`, `name:N`, an address of IPv6, or one in brackets with `:N`; `slots` if there is no N.
 fn place(text: &str, slots: Option<usize>) -> Result<Place, String> {
-    let (name, slots) = match text.rsplit_once(':') {
-        // An address of IPv6 has several.
-        Some((name, number)) if !name.contains(':') => {
-            let number = number.parse().ok().filter(|number| *number > 0);
-            let number =
-                number.ok_or_else(|| format!("`{text}`: expected a number of ranks, 1 or more, behind the colon"))?;
-            (name, Some(number))
+    let wrong = || format!("`{text}` is no host: expected a name, or `name:N` for at most N ranks");
+    let (name, slots) = match (text.strip_prefix('['), text.split_once(':')) {
+        (Some(rest), _) => {
+            let (name, behind) = rest.split_once(']').filter(|(name, _)| is_ipv6(name)).ok_or_else(wrong)?;
+            match behind.strip_prefix(':') {
+                Some(behind) => (name, Some(number(behind, text)?)),
+                None if behind.is_empty() => (name, slots),
+                None => return Err(wrong()),
+            }
         }
-        _ => (text, slots),
+        (None, Some((name, behind))) if !behind.contains(':') => (name, Some(number(behind, text)?)),
+        (None, Some(_)) if !is_ipv6(text) => {
+            return Err(format!(
+                "`{text}` is no host: it has several colons, and is no address of IPv6; expected `name:N`, or `[address]:N`"
+            ));
+        }
+        (None, _) => (text, slots),
     };
     // What begins with a dash would be an option of the agent.
     if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
-        return Err(format!("`{text}` is no host: expected a name, or `name:N` for at most N ranks"));
+        return Err(wrong());
     }
     Ok(Place { name: name.into(), slots })
+}
+
+/// Whether this is an address of IPv6, with or without a user before it and an interface behind it.
+fn is_ipv6(text: &str) -> bool {
+    let text = text.rsplit_once('@').map_or(text, |(_, address)| address);
+    text.split('%').next().is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
 /// Whether `host` is a name of the host that calls itself `own`.
@@ -94,7 +140,8 @@ pub fn only_here(places: &[Place]) -> anyhow::Result<Option<usize>> {
     let own = own_name()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let is_here = places.iter().all(|place| is_own(&place.name, &own));
-    Ok(is_here.then(|| places.iter().map(|place| place.slots.unwrap_or(cpus)).sum()))
+    let room = places.iter().map(|place| place.slots.unwrap_or(cpus)).fold(0, usize::saturating_add);
+    Ok(is_here.then_some(room))
 }
 
 /// The commands that start the launchers of the hosts: this program, through `agent` on other hosts than this one.
@@ -106,22 +153,15 @@ pub fn commands(places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
         bail!("--agent names no command");
     }
     let host = |place: &Place| {
-        let command = if is_own(&place.name, &own) {
+        let command: Vec<OsString> = if is_own(&place.name, &own) {
             vec![program.clone().into_os_string(), SIDE.into()]
         } else {
-            let own = [place.name.clone().into(), quoted(&program).into(), SIDE.into()];
+            let own = [place.name.clone().into(), OsString::from_vec(quoted(program.as_os_str())), SIDE.into()];
             agent.iter().cloned().chain(own).collect()
         };
         Host { name: place.name.clone(), command, slots: place.slots }
     };
     Ok(places.iter().map(host).collect())
-}
-
-/// A path as a shell on the other host takes it. One of plain characters stays as it is, for agents that use no shell.
-fn quoted(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%".contains(c);
-    if text.chars().all(is_plain) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -136,10 +176,34 @@ mod tests {
     fn lists_of_hosts() {
         assert_eq!(list("a,b:4"), Ok(vec![of("a", None), of("b", Some(4))]));
         assert_eq!(
-            list("user@a.cluster, fe80::1 ,a"),
-            Ok(vec![of("user@a.cluster", None), of("fe80::1", None), of("a", None)])
+            list("user@a.cluster, fe80::1 ,[::2]:3,[me@fe80::3%eth0],a:2,b,a:1"),
+            Ok(vec![
+                of("user@a.cluster", None),
+                of("fe80::1", None),
+                of("::2", Some(3)),
+                of("me@fe80::3%eth0", None),
+                of("a", Some(2)),
+                of("b", None),
+                of("a", Some(1)),
+            ])
         );
-        for wrong in ["", "a,,b", "a:0", "a:-1", "a:x", ":4", "-oProxyCommand=x", "a b"] {
+        for wrong in [
+            "",
+            "a,,b",
+            "a:0",
+            "a:-1",
+            "a:x",
+            ":4",
+            "-oProxyCommand=x",
+            "a b",
+            "a:4:2",
+            "[a]:2",
+            "[::1",
+            "[::1]2",
+            "[::1]:x",
+            "a,a",
+            "a,b,a:2",
+        ] {
             assert!(list(wrong).is_err(), "{wrong}");
         }
     }
@@ -149,7 +213,19 @@ mod tests {
         let here = "node7\nnode7\n\n# two more\n node8 slots=2 # here\nnode7:3\nnode7\n";
         assert_eq!(lines(here), Ok(vec![of("node7", Some(2)), of("node8", Some(2)), of("node7", Some(4))]));
         assert_eq!(lines("\n# none\n"), Err("it names no host".into()));
-        for wrong in ["node7 4\n", "node7 slots=0\n", "node7 slots=\n", "node7:\n"] {
+        assert_eq!(lines("fe80::1 slots=2\n"), Ok(vec![of("fe80::1", Some(2))]));
+        let most = format!("a:{0}\na:{0}\n", usize::MAX);
+        assert_eq!(lines(&most), Ok(vec![of("a", Some(usize::MAX))]));
+        for wrong in [
+            "node7 4",
+            "node7 slots=0",
+            "node7 slots=",
+            "node7:",
+            "node7:2 slots=3",
+            "node7 slots=2 rubbish",
+            "node7 slots=2 max_slots=4",
+            "node7:2:3",
+        ] {
             assert!(lines(wrong).is_err(), "{wrong}");
         }
     }
@@ -163,11 +239,5 @@ mod tests {
             assert!(!is_own(other, "node7.cluster"), "{other}");
         }
         assert!(is_own("node7.rack2", "node7"), "this host has no domain");
-    }
-
-    #[test]
-    fn a_path_is_quoted_if_a_shell_would_take_it_apart() {
-        assert_eq!(quoted(Path::new("/opt/x-1.2/bellwether")), "/opt/x-1.2/bellwether");
-        assert_eq!(quoted(Path::new("/my files/b'w")), r"'/my files/b'\''w'");
     }
 }

@@ -8,6 +8,7 @@ mod hosts;
 mod info;
 mod manual;
 mod run;
+mod shell;
 mod slurm;
 
 use std::process::ExitCode;

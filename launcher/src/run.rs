@@ -45,10 +45,11 @@ A program finds its rank in BELLWETHER_RANK and the number of ranks in BELLWETHE
 On several hosts this command starts itself on each, by the same path, through `ssh` or another --agent, which has to work \
 without a password. This host is started on without it. The ranks get the folder and the variables BELLWETHER_*, RUST_*, PATH and \
 LD_LIBRARY_PATH of this command; all else is as the agent leaves it. The hosts reach each other by TCP or RDMA. If the connection \
-to a host ends, its ranks are killed, and the job ends.
+to a host ends, its ranks are killed, and the job ends. This command reads its standard input for rank 0, also if rank 0 reads \
+nothing: give it `</dev/null` in a loop that reads a list itself.
 
 Inside an allocation of Slurm (salloc, sbatch), without --hosts and -m, this command becomes `srun` and says so: what is said here \
-of exit status, signals and --grace is then as srun has it, and --timeout becomes its --time.
+of exit status, signals and --grace is then as srun has it, and --timeout becomes its --time, which Slurm rounds up to minutes.
 
 Arguments after PROGRAM belong to the program. With --example, write the program's arguments last, and those \
 that this command also has after `--`:
@@ -68,7 +69,7 @@ pub struct Run {
     #[arg(short = 'm', long, value_name = "FILE")]
     machinefile: Option<PathBuf>,
 
-    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`
+    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`; it is split at blanks
     #[arg(long, value_name = "CMD", default_value = hosts::AGENT)]
     agent: String,
 
@@ -158,8 +159,15 @@ impl Run {
             None => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
             Some(places) => match hosts::only_here(&places)? {
                 Some(room) if room >= ranks => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
-                _ if self.survive => bail!("--survive is for jobs on one host"),
-                _ => supervise_hosts(&spec, &hosts::commands(&places, &self.agent)?)?,
+                Some(all) => {
+                    let each: Vec<&str> = places.iter().map(|place| place.name.as_str()).collect();
+                    let (each, example) = (each.join(","), format!("{}:{ranks}", places[0].name));
+                    return Err(LaunchError::NoRoom { ranks, all, each, example }.into());
+                }
+                None if self.survive => {
+                    bail!("--survive is for jobs on one host; leave it out, or name one host alone")
+                }
+                None => supervise_hosts(&spec, &hosts::commands(&places, &self.agent)?)?,
             },
         };
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
@@ -177,7 +185,8 @@ impl Run {
 
     /// The number of ranks, of the command line or of the hosts.
     fn ranks(&self, places: Option<&[Place]>) -> anyhow::Result<usize> {
-        let slots = places.and_then(|places| places.iter().map(|place| place.slots).sum::<Option<usize>>());
+        let slots = places
+            .and_then(|places| places.iter().try_fold(0, |sum: usize, place| Some(sum.saturating_add(place.slots?))));
         let what = self.machinefile.as_ref().map_or("--hosts".into(), |path| path.display().to_string());
         match (self.ranks, slots) {
             (Some(ranks), Some(slots)) if ranks > slots => {

@@ -1,7 +1,8 @@
 //! Jobs of Slurm: `bellwether run` inside an allocation, and `bellwether batch`, which writes a script for `sbatch`.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::run;
+use crate::shell::quoted;
 
 /// What Slurm's step is to be like.
 #[derive(Debug, Default)]
@@ -22,11 +24,15 @@ pub struct Step {
     pub timeout: Option<Duration>,
 }
 
-/// The number of the allocation that this process is in, and not in one of its steps, if there is a `srun`.
+/// The step in which salloc runs a shell where Slurm is set up so (`use_interactive_step`): SLURM_INTERACTIVE_STEP of slurm.h.
+const INTERACTIVE_STEP: &str = "4294967290";
+
+/// The number of the allocation that this process is in, and not in one of the steps that `srun` starts, if there is a `srun`.
 pub fn allocation() -> Option<String> {
     let number = std::env::var("SLURM_JOB_ID").ok()?;
     let has_srun = || std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| folder.join("srun").is_file());
-    (std::env::var_os("SLURM_STEP_ID").is_none() && has_srun().is_some()).then_some(number)
+    (std::env::var_os("SLURM_STEP_ID").is_none_or(|step| step == INTERACTIVE_STEP) && has_srun().is_some())
+        .then_some(number)
 }
 
 /// Becomes `srun`, which starts the ranks on the nodes of the allocation. Returns if that fails.
@@ -58,7 +64,8 @@ fn choose(asked: Option<&str>, listed: &str) -> anyhow::Result<&'static str> {
     let order = match asked {
         Some("pmix" | "mpi") => &["pmix"][..],
         Some("pmi2") => &["pmi2"],
-        _ => &["pmi2", "pmix"],
+        None | Some("auto") => &["pmi2", "pmix"],
+        Some(other) => bail!("BELLWETHER_JOIN={other} is no plug-in of Slurm: use pmi2 or pmix, or unset it"),
     };
     let found = order.iter().copied().find(|plugin| has(plugin));
     let Some(found) = found else {
@@ -135,15 +142,14 @@ impl Batch {
                 choose(asked.as_deref(), &String::from_utf8_lossy(&[listed.stdout, listed.stderr].concat()))?
             }
             // No Slurm here.
-            _ if asked.as_deref() == Some("pmix") => "pmix",
-            _ => "pmi2",
+            _ => choose(asked.as_deref(), "pmi2 pmix")?,
         };
         let script = self.script(plugin);
         match &self.output {
             Some(path) => {
                 std::fs::write(path, script).with_context(|| format!("cannot write {}", path.display()))?;
             }
-            None => print!("{script}"),
+            None => std::io::stdout().write_all(script.as_bytes()).context("cannot write to standard output")?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -170,7 +176,9 @@ impl Batch {
             option("account", account, "whom to charge");
         }
         option("output", &"%x-%j.out", "what the ranks print: job's name and number");
-        let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
+        // A `String` stays UTF-8 when it is quoted.
+        let word = |word: &String| String::from_utf8_lossy(&quoted(word.as_ref())).into_owned();
+        let command: Vec<String> = self.command.iter().map(word).collect();
         let step = Step { ranks: self.ranks, ..Step::default() };
         let options: Vec<String> =
             options(plugin, &step).into_iter().filter(|it| !it.starts_with("--ntasks")).collect();
@@ -187,16 +195,6 @@ exec srun {} -- {}
             command.join(" ")
         );
         text
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%=:,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.into()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -237,6 +235,11 @@ mod tests {
         let error = choose(None, "none\npmix_v4\n").expect_err("neither is listed").to_string();
         assert!(error.contains("no plug-in pmi2 and no pmix"), "{error}");
         assert!(choose(Some("pmi2"), "pmix").is_err());
+        assert_eq!(choose(Some("auto"), LIST).expect("it is listed"), "pmi2");
+        for other in ["pmi1", "pmx", ""] {
+            let error = choose(Some(other), LIST).expect_err("it is no plug-in").to_string();
+            assert!(error.contains(&format!("BELLWETHER_JOIN={other} is no plug-in")), "{error}");
+        }
     }
 
     #[test]
@@ -260,12 +263,5 @@ mod tests {
         for wrong in ["", "0", "1h", "1:2:3:4", "-5", "1:", "1 # x", "0:00:00"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn words_are_quoted_for_the_shell() {
-        assert_eq!(quoted("./a-b=1"), "./a-b=1");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
     }
 }

@@ -41,6 +41,9 @@ fn started_by_mpi() -> bool {
     PLACES.iter().any(|name| std::env::var_os(name).is_some())
 }
 
+/// The step in which salloc runs a shell where Slurm is set up so (`use_interactive_step`): SLURM_INTERACTIVE_STEP of slurm.h.
+const INTERACTIVE_STEP: &str = "4294967290";
+
 /// Reads a variable of the environment.
 pub(super) type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -55,9 +58,10 @@ fn number(get: Get<'_>, name: &str) -> Option<usize> {
 
 /// The first of [`TASKS`] that says more than one.
 fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
-    // A job script has SLURM_NTASKS too, and no step: there it says nothing about the tasks of another launcher.
+    // A job script, or the shell of salloc, has SLURM_NTASKS too, and no step of its own: there it says nothing about the tasks of another launcher.
     let other = ["OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "MPI_LOCALNRANKS"];
-    let of_script = get("SLURM_STEP_ID").is_none() && other.iter().any(|name| get(name).is_some());
+    let is_outside = get("SLURM_STEP_ID").is_none_or(|step| step == INTERACTIVE_STEP);
+    let of_script = is_outside && other.iter().any(|name| get(name).is_some());
     TASKS.iter().find_map(|(variable, advice)| {
         let value = number(get, variable)?;
         (value > 1 && !(of_script && *variable == "SLURM_NTASKS")).then_some((*variable, value, *advice))

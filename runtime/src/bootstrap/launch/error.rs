@@ -62,7 +62,7 @@ pub enum LaunchError {
         host: String,
         /// What was tried.
         command: String,
-        /// What came of it.
+        /// How that failed.
         why: String,
     },
     /// A host could not start its ranks.
@@ -77,7 +77,8 @@ pub enum LaunchError {
     },
     /// The hosts have room for too few ranks.
     #[error(
-        "{ranks} ranks are asked for, and the hosts have room for {all} ({each}); write the number of ranks behind a host, as in `{each}`"
+        "{ranks} ranks are asked for, and the hosts have room for {all} ({each}), as many as they have CPUs unless their number is given; \
+         to start more ranks on a host, write their number behind it, as in `{example}`"
     )]
     NoRoom {
         /// Ranks asked for.
@@ -86,6 +87,8 @@ pub enum LaunchError {
         all: usize,
         /// The hosts with the room that each has.
         each: String,
+        /// A host with a number of ranks that would suffice.
+        example: String,
     },
     /// The launcher's folder is not there on another host.
     #[error("cannot work in the launcher's folder {}: {source}; start in a folder that is on all hosts", folder.display())]

@@ -9,14 +9,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::error::LaunchError;
 use super::signals::disposition;
 
-/// Descriptors a rank costs: its process and two pipes; and those for all else.
+/// Descriptors that a rank costs: its process and two pipes; and those for all else.
 const PER_RANK: u64 = 3;
 const SPARE: u64 = 128;
 
-/// Allows this process the descriptors that so many ranks need. Gives the limit as it was if that had
+/// Allows this process the descriptors that `like` ranks of one host need, for a job of `ranks`. Gives the limit as it was if that had
 /// to be changed: ranks shall not notice (`select` cannot take descriptors above 1023).
-pub(super) fn allow_files(ranks: usize) -> Result<Option<libc::rlimit>, LaunchError> {
-    let needed = (ranks as u64).saturating_mul(PER_RANK).saturating_add(SPARE);
+pub(super) fn allow_files(ranks: usize, like: usize) -> Result<Option<libc::rlimit>, LaunchError> {
+    let needed = (like as u64).saturating_mul(PER_RANK).saturating_add(SPARE);
     let before = getrlimit(Resource::Nofile);
     if before.current.is_none_or(|soft| soft >= needed) {
         return Ok(None);

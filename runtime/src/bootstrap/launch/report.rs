@@ -67,12 +67,12 @@ fn headline(cause: &Cause, ranks: &[RankEnd]) -> (String, Option<usize>) {
             (words, Some(*rank))
         }
         Cause::TimedOut { limit, running } => {
-            let noun = if running.len() == 1 { "rank" } else { "ranks" };
-            let words = format!(
-                "the job was ended: it ran longer than the {limit:?} it was allowed; still running: {noun} {}",
-                ranges(running)
-            );
-            (words, None)
+            let running = match running.len() {
+                0 => "no rank was running".into(),
+                1 => format!("still running: rank {}", ranges(running)),
+                _ => format!("still running: ranks {}", ranges(running)),
+            };
+            (format!("the job was ended: it ran longer than the {limit:?} it was allowed; {running}"), None)
         }
         Cause::Signaled { signal, .. } => (format!("ended by {}", signal_name(*signal)), None),
         Cause::HostLost { host, why } => {

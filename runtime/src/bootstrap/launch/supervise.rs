@@ -122,6 +122,8 @@ struct Supervisor<'a, 'b> {
     /// The last signal the user sent that usually ends a program.
     interrupt: Option<(i32, Instant)>,
     deadline: Option<Instant>,
+    /// When hosts that do not answer are given up.
+    silence: Option<Instant>,
     _file_size: limits::FileSize,
     // Dropped in this order: the group is killed, then what has left it.
     guardian: Guardian,
@@ -141,7 +143,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         hosts: Option<(&[Host], States)>,
     ) -> Result<Supervisor<'a, 'b>, LaunchError> {
         // A host costs three descriptors, as a rank does.
-        let files = limits::allow_files(hosts.as_ref().map_or(spec.ranks, |(hosts, _)| hosts.len()))?;
+        let files = limits::allow_files(spec.ranks, hosts.as_ref().map_or(spec.ranks, |(hosts, _)| hosts.len()))?;
         let file_size = limits::FileSize::survive();
         limits::keep_children();
         let strays = spec.adopt.then(Strays::adopt);
@@ -186,6 +188,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             absent: None,
             interrupt: None,
             deadline: spec.timeout.and_then(|limit| Instant::now().checked_add(limit)),
+            silence: None,
             _file_size: file_size,
             guardian,
             strays,
@@ -260,7 +263,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let in_background = matches!(self.pump, Some((_, Wait::Foreground)));
         let tick = (self.absent.is_some() || in_background).then_some(now + TICK);
         let check = (!self.ending.begun()).then_some(now + CHECK);
-        let times = [limit, self.ending.deadline(), tick, check, self.output.deadline()];
+        let times = [limit, self.ending.deadline(), tick, check, self.output.deadline(), self.silence];
         times.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
@@ -338,6 +341,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             }
             self.ending.shorten(now);
         }
+        self.judge_silence(now);
         let signal = match self.ending.due(now) {
             Step::Nothing => return,
             Step::Terminate => Signal::TERM,
@@ -349,6 +353,9 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         self.signal_group(signal);
         // One that is stopped heeds SIGTERM only when it goes on.
         self.signal_group(Signal::CONT);
+        if signal == Signal::KILL {
+            self.begin_silence(now);
+        }
     }
 
     /// To every process of the group: ranks that are scripts have children of their own.
@@ -572,6 +579,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 break;
             }
         }
+        let unanswered = self.unanswered();
         self.leave_hosts();
         let Supervisor { spec, hooks, ranks, signals, mut output, epoll, .. } = self;
         drop((self.guardian, self.strays));
@@ -618,6 +626,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             }
             output.say(report::common(&spec.name, &output.common(), spec.ranks).as_bytes());
             output.say(words.as_bytes());
+            output.say(unanswered.as_bytes());
         }
         output.flush();
         // The readers may take their time, but whoever sends a signal now means us.

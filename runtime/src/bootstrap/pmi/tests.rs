@@ -521,6 +521,9 @@ fn one_rank_of_an_exchange_is_none_of_several_tasks() {
         // One rank of another launcher in a job script of several tasks.
         for one in [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "1"), ("MPI_LOCALNRANKS", "1")] {
             assert_eq!(apart(kind, 1, &[one, ("SLURM_NTASKS", "3")]), None);
+            // The same in the shell of salloc.
+            let shell = [one, ("SLURM_NTASKS", "3"), ("SLURM_STEP_ID", "4294967290")];
+            assert_eq!(apart(kind, 1, &shell), None);
         }
     }
     assert_eq!(apart(Kind::Pmix, 2, &[("OMPI_COMM_WORLD_SIZE", "3")]), Some(("another size", 0)));

@@ -1,4 +1,4 @@
-//! What the launcher and the launchers of its hosts tell each other: a length of four bytes, and so many bytes of postcard.
+//! What the launcher and the launchers of its hosts tell each other. A frame is its length in four bytes, and the message in postcard's format.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,8 @@ pub(super) struct HostJob {
     /// The host's first rank, and how many it has.
     pub(super) first: usize,
     pub(super) count: usize,
+    /// Ranks that other launchers of the same host have, which come before these: with `bind`, they have the first CPUs.
+    pub(super) seat: usize,
     /// Ranks of the job.
     pub(super) size: usize,
     /// Whether each rank is bound to one CPU.

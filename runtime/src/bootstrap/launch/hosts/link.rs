@@ -1,5 +1,6 @@
 //! The launcher's connections to the launchers of its hosts.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -9,7 +10,7 @@ use rustix::event::epoll;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use super::frame::{self, Down, Frames, HostJob, Pairs, Up};
 use super::{Host, States};
@@ -132,10 +133,12 @@ impl Links {
         more_env: Option<(OsString, OsString)>,
     ) -> Result<(), LaunchError> {
         let room = |link: &Link| link.slots.or(link.cpus).unwrap_or(1);
-        let all: usize = self.links.iter().map(room).sum();
+        let all = self.links.iter().map(room).fold(0, usize::saturating_add);
         if all < spec.ranks {
             let each: Vec<String> = self.links.iter().map(|link| format!("{}:{}", link.name, room(link))).collect();
-            return Err(LaunchError::NoRoom { ranks: spec.ranks, all, each: each.join(",") });
+            let last = self.links.last().map(|link| format!("{}:{}", link.name, room(link) + (spec.ranks - all)));
+            let (each, example) = (each.join(","), last.unwrap_or_default());
+            return Err(LaunchError::NoRoom { ranks: spec.ranks, all, each, example });
         }
         let passed = |name: &OsString| {
             let name = name.to_string_lossy();
@@ -148,8 +151,11 @@ impl Links {
             .map(|(name, value)| (name.into_vec(), value.into_vec()))
             .collect();
         let mut first = 0;
+        let mut seats = HashMap::<String, usize>::new();
         for link in &mut self.links {
             let count = room(link).min(spec.ranks - first);
+            let seats = seats.entry(link.name.clone()).or_default();
+            let seat = std::mem::replace(seats, *seats + count);
             (link.first, link.count) = (first, count);
             first += count;
             if count == 0 {
@@ -165,6 +171,7 @@ impl Links {
                 args: spec.args.iter().map(|arg| arg.clone().into_vec()).collect(),
                 first: link.first,
                 count,
+                seat,
                 size: spec.ranks,
                 bind: spec.bind == Bind::Core,
             })));
@@ -193,10 +200,7 @@ impl Links {
         if n > 0 && wrong.is_none() {
             return Ok(events);
         }
-        let _ = epoll::delete(&self.epoll, link.from.as_ref().expect("it was read from"));
-        link.from = None;
-        link.disarm(&self.epoll);
-        link.to = None;
+        link.shut(&self.epoll);
         if link.bye {
             return Ok(events);
         }
@@ -298,7 +302,12 @@ impl Links {
     }
 
     /// Sends a signal to all ranks, and with `group` to their children, too.
+    ///
+    /// Does nothing before there are ranks: their hosts wait for the job, and take any other frame for the end.
     pub(in crate::bootstrap::launch) fn signal(&mut self, group: bool, signal: Signal) {
+        if !self.begun {
+            return;
+        }
         if matches!(signal, Signal::TERM | Signal::KILL) {
             self.states.tell();
         }
@@ -338,6 +347,30 @@ impl Links {
                 link.disarm(&self.epoll);
             }
         }
+    }
+
+    /// The hosts that have not said that they are there, and the commands of their agents.
+    pub(in crate::bootstrap::launch) fn unanswered(&self) -> impl Iterator<Item = (&str, &str)> {
+        let silent = self.links.iter().filter(|link| link.cpus.is_none());
+        silent.map(|link| (link.name.as_str(), link.shown.as_str()))
+    }
+
+    /// Kills the agents of the hosts of these ranks, which do not answer, and counts the hosts as lost.
+    pub(in crate::bootstrap::launch) fn give_up(&mut self, ranks: &[usize]) -> Vec<Event> {
+        let mut events = Vec::new();
+        for link in &mut self.links {
+            let own = link.first..link.first + link.count;
+            if !ranks.iter().any(|rank| own.contains(rank)) {
+                continue;
+            }
+            // It fails only for one that has just ended.
+            let _ = pidfd_send_signal(&link.agent, Signal::KILL);
+            link.shut(&self.epoll);
+            link.bye = true;
+            let why = format!("{} does not answer", link.shown);
+            events.push(Event::Lost { host: link.name.clone(), why, ranks: own });
+        }
+        events
     }
 
     /// Closes the connections to hosts that are still there, which ends what runs on them.
@@ -403,6 +436,15 @@ impl Link {
         if let Some(to) = &mut self.to {
             frame::append(to.buffer(), frame);
         }
+    }
+
+    /// Closes both ways.
+    fn shut(&mut self, set: &OwnedFd) {
+        if let Some(from) = self.from.take() {
+            let _ = epoll::delete(set, &from);
+        }
+        self.disarm(set);
+        self.to = None;
     }
 
     fn disarm(&mut self, set: &OwnedFd) {

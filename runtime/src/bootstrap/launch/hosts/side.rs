@@ -152,8 +152,8 @@ fn run(wire: &mut Wire, job: &HostJob) -> Result<bool, LaunchError> {
     }
     std::env::set_current_dir(os(&job.folder))
         .map_err(|source| LaunchError::Folder { folder: os(&job.folder).into(), source })?;
-    // A rank costs four here.
-    let files = limits::allow_files(2 * job.count)?;
+    // A rank costs four descriptors here: those of a rank of one host, and its PMI socket.
+    let files = limits::allow_files(job.count, 2 * job.count)?;
     let file_size = limits::FileSize::survive();
     limits::keep_children();
     let mut spec = JobSpec::new(os(&job.program), job.args.iter().map(os), job.size);
@@ -212,7 +212,7 @@ impl Side<'_> {
             stderr: stderr.as_fd(),
             kept: Some(theirs.as_fd()),
         };
-        let (pid, process) = spawner.spawn(rank, seat, rank_env, &streams)?;
+        let (pid, process) = spawner.spawn(rank, self.job.seat + seat, rank_env, &streams)?;
         let pmi = Some((ours.into(), Vec::new()));
         self.seats.push(Seat { process: Some(process), pipes: [Some(out), Some(err)], pmi });
         self.wire.send(&Up::Started { rank, pid: pid.as_raw_nonzero().get() });

@@ -46,7 +46,7 @@ pub(super) fn line(came: &mut Vec<u8>) -> Result<Option<String>, ()> {
 }
 
 impl Space {
-    /// That of a host with so many ranks.
+    /// The space of a host with so many ranks.
     pub(super) fn new(ranks: usize) -> Space {
         Space { ranks, values: HashMap::new(), put: Vec::new(), entered: 0 }
     }

@@ -16,6 +16,9 @@ use crate::bootstrap::launch::token::Token;
 /// How long hosts may take to end what runs on them, at the end of the job.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// How long a host may take, after SIGKILL, to tell that its ranks have ended. A host that takes longer counts as lost.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// What is read of standard input at once.
 const PIECE: usize = 16 << 10;
 
@@ -82,6 +85,40 @@ impl Supervisor<'_, '_> {
         Ok(())
     }
 
+    /// The ranks of the hosts have been sent SIGKILL: from now on their hosts have [`SILENCE`] to answer.
+    pub(super) fn begin_silence(&mut self, now: Instant) {
+        if matches!(self.starter, Starter::Hosts(_)) {
+            self.silence = Some(now + SILENCE);
+        }
+    }
+
+    /// Gives up the hosts that have not told how their ranks ended, if their time is over.
+    pub(super) fn judge_silence(&mut self, now: Instant) {
+        let Starter::Hosts(links) = &mut self.starter else { return };
+        if self.silence.take_if(|until| now >= *until).is_none() {
+            return;
+        }
+        let live: Vec<usize> = (0..self.ranks.len()).filter(|&rank| self.ranks[rank].process.is_some()).collect();
+        for event in links.give_up(&live) {
+            let Event::Lost { host, why, ranks } = event else { continue };
+            let words = format!("{}: host {host} is given up: {why}; its ranks may still run\n", self.spec.name);
+            self.output.say(words.as_bytes());
+            self.lose_host(host, why, ranks);
+        }
+    }
+
+    /// Which hosts have not answered, if ranks have not been started because of that.
+    pub(super) fn unanswered(&self) -> String {
+        let Starter::Hosts(links) = &self.starter else { return String::new() };
+        if links.begun() {
+            return String::new();
+        }
+        let lines = links
+            .unanswered()
+            .map(|(host, command)| format!("{}: host {host} has not answered: {command}\n", self.spec.name));
+        lines.collect()
+    }
+
     /// The connection to a host has ended: what ran there is killed by the host's launcher.
     fn lose_host(&mut self, host: String, why: String, ranks: std::ops::Range<usize>) {
         let now = Instant::now();
@@ -94,7 +131,11 @@ impl Supervisor<'_, '_> {
                 lost = true;
             }
         }
-        if lost && !self.ending.begun() {
+        // All its ranks have told how they ended: the job goes on elsewhere.
+        if !lost {
+            return;
+        }
+        if !self.ending.begun() {
             self.cause = Some(Cause::HostLost { host, why });
         }
         self.ending.shorten(now);
