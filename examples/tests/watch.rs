@@ -5,13 +5,36 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 /// Far from what any of these takes.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs `body`, which waits for the process `id`. After [`LIMIT`] that is killed, so that the wait ends.
+fn limited<R>(what: &str, id: u32, body: impl FnOnce() -> R) -> R {
+    let (running, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("waited {LIMIT:?} for {what}: process {id} is killed");
+                let _ = Command::new("sh").args(["-c", &format!("kill -KILL {id}")]).status();
+            }
+        });
+        // Ends the thread, also in a panic.
+        let _running = running;
+        body()
+    })
+}
+
+/// Runs it to its end.
+fn output(what: &str, command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    limited(what, child.id(), || child.wait_with_output().unwrap())
+}
 
 /// A job that serves its page, until it is dropped.
 struct Job {
@@ -34,7 +57,7 @@ impl Job {
         let mut child = command.env("BELLWETHER_RANKS", ranks.to_string()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        out.read_line(&mut line).unwrap();
+        limited("the address", child.id(), || out.read_line(&mut line).unwrap());
         let address = line.strip_prefix("page      http://").and_then(|rest| rest.trim_end().strip_suffix('/'));
         let address = address.unwrap_or_else(|| panic!("no address: {line}")).parse().unwrap();
         Job { child, out, address }
@@ -78,10 +101,12 @@ impl Job {
     /// Waits for its end.
     fn end(&mut self) -> String {
         let mut text = String::new();
-        self.out.read_to_string(&mut text).unwrap();
-        let status = self.child.wait().unwrap();
         let mut errors = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        let status = limited("the end of the job", self.child.id(), || {
+            self.out.read_to_string(&mut text).unwrap();
+            self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            self.child.wait().unwrap()
+        });
         assert!(status.success() && errors.is_empty(), "{status}: {text}{errors}");
         text
     }
@@ -108,7 +133,8 @@ fn answer_of(stream: &mut TcpStream) -> (String, String, Vec<u8>) {
     (status.to_owned(), fields.to_owned(), body)
 }
 
-const SMALL: [&str; 4] = ["--size", "96x64", "--every", "40"];
+/// A test may be stalled in the middle of a request.
+const SMALL: [&str; 6] = ["--size", "96x64", "--every", "40", "--patience", "100"];
 
 #[test]
 fn the_page_shows_a_running_job() {
@@ -119,8 +145,9 @@ fn the_page_shows_a_running_job() {
         assert!(String::from_utf8(page).unwrap().contains("<title>heat2d, live</title>"));
         let begun = Instant::now();
         let (mut steps, mut frames, mut rung) = (Vec::new(), Vec::new(), 0.0);
+        let mut awaits_rows = false;
         // It goes on while it is looked at, and rates come with time.
-        while steps.len() < 3 || frames.len() < 2 || (ranks > 1 && rung == 0.0) {
+        while steps.len() < 3 || frames.len() < 2 || (ranks > 1 && (rung == 0.0 || !awaits_rows)) {
             assert!(begun.elapsed() < LIMIT, "{ranks} ranks: {steps:?} {frames:?} {rung}");
             let state = job.state();
             assert_eq!((state["width"].as_u64(), state["height"].as_u64()), (Some(96), Some(64)));
@@ -128,7 +155,9 @@ fn the_page_shows_a_running_job() {
             assert_eq!(all.len(), ranks);
             for (rank, one) in all.iter().enumerate() {
                 assert_eq!(one["rank"].as_u64(), Some(rank as u64));
-                assert!(!one["doing"].as_str().unwrap().is_empty(), "{state}");
+                let doing = one["doing"].as_str().unwrap();
+                assert!(!doing.is_empty() && doing != "answers requests", "{state}");
+                awaits_rows |= doing == "waits for rows of its neighbours";
             }
             steps.extend(state["step"].as_u64().filter(|step| steps.last() < Some(step)));
             frames.extend(state["frame"].as_u64().filter(|frame| frames.last() < Some(frame)));
@@ -202,16 +231,51 @@ fn clients_that_say_nothing_delay_nobody() {
     while job.state()["step"].as_u64().unwrap() <= before + 100 {
         assert!(begun.elapsed() < LIMIT, "the computation goes on");
     }
-    // In pieces is no fault. What never ends is.
+    // In pieces is no fault.
     let mut pieces = job.connect();
     for piece in ["GET / HT", "TP/1.1\r\nHost", ": here\r\n", "\r\n"] {
         pieces.write_all(piece.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(answer_of(&mut pieces).0, "HTTP/1.1 200 OK");
-    assert_eq!(answer_of(&mut slow).0, "HTTP/1.1 408 Request Timeout");
-    drop(silent);
+    drop((silent, slow));
     job.interrupt();
+    // What never ends is.
+    let job = Job::start(2, &["--size", "96x64", "--patience", "1"]);
+    let mut slow = job.connect();
+    let _ = slow.write_all(b"GET / HTTP/1.1\r\nHo");
+    assert_eq!(answer_of(&mut slow).0, "HTTP/1.1 408 Request Timeout");
+    job.interrupt();
+}
+
+#[test]
+fn a_burst_of_requests_is_answered() {
+    let job = Job::start(2, &SMALL);
+    // None of them closes before all are answered.
+    let open = |request: &[u8]| {
+        let mut client = job.connect();
+        client.write_all(request).unwrap();
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..200)
+        .map(|n| match n % 2 {
+            0 => open(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
+            _ => open(b"GET /state.json HTTP/1.1\r\nHost: here\r\n\r\n"),
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(answer_of(client).0, "HTTP/1.1 200 OK");
+    }
+    job.interrupt();
+}
+
+#[test]
+fn the_job_ends_by_a_press_long_before_the_next_frame() {
+    let job = Job::start(3, &["--size", "96x64", "--every", "10000000"]);
+    // It takes the signal from then on.
+    job.get("/");
+    let told = job.interrupt();
+    assert!(told.contains("ended     by Ctrl-C\n"), "{told}");
 }
 
 #[test]
@@ -221,7 +285,7 @@ fn an_address_that_is_taken_is_told() {
     for ranks in ["1", "2"] {
         let mut command = program();
         command.args(["--size", "16x16", "--listen", &address]).env("BELLWETHER_RANKS", ranks);
-        let output = command.output().unwrap();
+        let output = output("a job without an address", &mut command);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.contains(&format!("cannot listen on {address}")), "{errors}");
@@ -242,7 +306,7 @@ fn browse(browser: &Path, profile: &Path, address: SocketAddr, arguments: &[&str
     command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
     command.args(["--disable-dev-shm-usage", "--window-size=1280,800", "--virtual-time-budget=4000"]);
     command.arg(format!("--user-data-dir={}", profile.display())).args(arguments);
-    let output = command.arg(format!("http://{address}/")).output().unwrap();
+    let output = output("the browser", command.arg(format!("http://{address}/")));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bellwether::{Call, World};
+use bellwether::{Call, Error, World};
 use bellwether_examples::heat::live::{self, Moment};
 use bellwether_examples::heat::picture;
 use bellwether_examples::heat::plate::Plate;
@@ -16,7 +16,7 @@ use bellwether_examples::heat::plate::Plate;
 const FRESH: Duration = Duration::from_millis(100);
 /// Rates are over at least so long.
 const SPAN: Duration = Duration::from_millis(400);
-/// A rank that computes a long block of steps answers after it. The page says so then.
+/// A rank that computes a long block of steps answers after it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The last gathered plate.
@@ -34,6 +34,34 @@ struct Mark {
     rings: u64,
 }
 
+/// What came of asking a rank.
+#[derive(Clone)]
+enum Asked {
+    Told(Moment),
+    /// The call found no room.
+    NoRoom,
+    /// Not within [`PATIENCE`].
+    Silent,
+}
+
+impl Asked {
+    fn told(&self) -> Option<&Moment> {
+        match self {
+            Asked::Told(moment) => Some(moment),
+            Asked::NoRoom | Asked::Silent => None,
+        }
+    }
+}
+
+/// Tells others that nobody asks any more, also when the request is dropped.
+struct Asking<'a>(&'a Cell<bool>);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
 /// What rank 0 shows.
 pub struct Answers<'w> {
     world: &'w World,
@@ -44,6 +72,10 @@ pub struct Answers<'w> {
     /// Steps and bells per second.
     rates: Cell<[f64; 2]>,
     last: RefCell<Option<(Instant, Rc<str>)>>,
+    /// A request asks the ranks now. Others wait for what it learns.
+    asking: Cell<bool>,
+    /// The first error of a call that was not for want of room. It may be one of the world, which is told once.
+    failed: Cell<Option<Error>>,
 }
 
 impl<'w> Answers<'w> {
@@ -57,6 +89,8 @@ impl<'w> Answers<'w> {
             mark: RefCell::new(Mark { at: Instant::now(), steps: 0, rings: 0 }),
             rates: Cell::default(),
             last: RefCell::default(),
+            asking: Cell::default(),
+            failed: Cell::default(),
         }
     }
 
@@ -82,63 +116,94 @@ impl<'w> Answers<'w> {
 
     /// The numbers, as JSON. Asks all ranks, unless that was done just now.
     pub async fn state(&self) -> Rc<str> {
+        // All requests are polled in each turn: none has to be woken.
+        std::future::poll_fn(|_| if self.asking.get() { Poll::Pending } else { Poll::Ready(()) }).await;
         if let Some((at, text)) = &*self.last.borrow()
             && at.elapsed() < FRESH
         {
             return Rc::clone(text);
         }
-        let moments = self.ask_all().await;
-        let text: Rc<str> = self.json(&moments).into();
+        self.asking.set(true);
+        let _asking = Asking(&self.asking);
+        let asked = self.ask_all().await;
+        let text: Rc<str> = self.json(&asked).into();
         *self.last.borrow_mut() = Some((Instant::now(), Rc::clone(&text)));
         text
     }
 
-    /// What each rank tells of itself; `None` of one that has not answered in time.
-    async fn ask_all(&self) -> Vec<Option<Moment>> {
-        // A call that finds no room now is left out: this rank computes, too, and waits for nobody here.
-        let ask = |rank| self.world.try_call(rank, &(), |context, ()| crate::moment(context)).ok();
-        let mut calls: Vec<Option<Call<Moment>>> = (0..self.world.size()).map(ask).collect();
-        let mut moments: Vec<Option<Moment>> = vec![None; calls.len()];
-        let all = std::future::poll_fn(|context| {
-            for (call, moment) in calls.iter_mut().zip(&mut moments) {
-                if let Some(asked) = call
-                    && let Poll::Ready(answer) = Pin::new(asked).poll(context)
+    /// The error that a request met in the world, if one did.
+    pub fn take_error(&self) -> Option<Error> {
+        self.failed.take()
+    }
+
+    fn fail(&self, error: Error) {
+        let first = self.failed.take().unwrap_or(error);
+        self.failed.set(Some(first));
+    }
+
+    /// What each rank tells of itself.
+    async fn ask_all(&self) -> Vec<Asked> {
+        let mut all = vec![Asked::Silent; self.world.size()];
+        let mut calls: Vec<Option<Call<Moment>>> = Vec::new();
+        for (rank, asked) in all.iter_mut().enumerate() {
+            // This rank computes, too, and waits for nobody here.
+            calls.push(match self.world.try_call(rank, &(), |context, ()| crate::look(context)) {
+                Ok(call) => Some(call),
+                Err(Error::WouldBlock { .. }) => {
+                    *asked = Asked::NoRoom;
+                    None
+                }
+                Err(error) => {
+                    self.fail(error);
+                    None
+                }
+            });
+        }
+        let answered = std::future::poll_fn(|context| {
+            for (call, asked) in calls.iter_mut().zip(&mut all) {
+                if let Some(answer) = call
+                    && let Poll::Ready(answer) = Pin::new(answer).poll(context)
                 {
-                    *moment = answer.ok();
+                    match answer {
+                        Ok(moment) => *asked = Asked::Told(moment),
+                        Err(error) => self.fail(error),
+                    }
                     *call = None;
                 }
             }
             if calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         });
         // What comes later is dropped with its call.
-        let _ = tokio::time::timeout(PATIENCE, all).await;
-        moments
+        let _ = tokio::time::timeout(PATIENCE, answered).await;
+        all
     }
 
-    fn json(&self, moments: &[Option<Moment>]) -> String {
-        let known = || moments.iter().flatten();
+    fn json(&self, asked: &[Asked]) -> String {
+        let known = || asked.iter().filter_map(Asked::told);
         let steps = known().map(|moment| moment.1).max().unwrap_or(0);
         let rings: u64 = known().map(|moment| moment.2).sum();
         let mut mark = self.mark.borrow_mut();
         let span = mark.at.elapsed();
         // A rank that did not answer has rings that are not known.
-        if span >= SPAN && known().count() == moments.len() {
+        if span >= SPAN && known().count() == asked.len() {
             let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span.as_secs_f64();
             self.rates.set([rate(steps, mark.steps), rate(rings, mark.rings)]);
             *mark = Mark { at: Instant::now(), steps, rings };
         }
         let [step_rate, ring_rate] = self.rates.get();
-        let ranks = moments.iter().enumerate().map(|(rank, moment)| match moment {
-            Some((doing, steps, rings, waited, all)) => {
+        let ranks = asked.iter().enumerate().map(|(rank, asked)| match asked {
+            Asked::Told((doing, steps, rings, waited, all)) => {
                 let part = *waited as f64 / (*all).max(1) as f64;
                 let doing = live::doing(*doing).map_or("", |doing| doing.text());
-                format!(
-                    r#"{{"rank":{rank},"step":{steps},"rings":{rings},"waited":{part:.4},"doing":"{doing}"}}"#
-                )
+                format!(r#"{{"rank":{rank},"step":{steps},"rings":{rings},"waited":{part:.4},"doing":"{doing}"}}"#)
             }
-            None => format!(
-                r#"{{"rank":{rank},"step":null,"rings":null,"waited":null,"doing":"computes; no answer within a second"}}"#
-            ),
+            Asked::NoRoom | Asked::Silent => {
+                let why = match asked {
+                    Asked::NoRoom => "not asked: no room for a call",
+                    _ => "no answer within a second",
+                };
+                format!(r#"{{"rank":{rank},"step":null,"rings":null,"waited":null,"doing":"{why}"}}"#)
+            }
         });
         let ranks = ranks.collect::<Vec<_>>().join(",");
         let frame = self.frame.borrow().as_ref().map_or(0, |frame| frame.step);

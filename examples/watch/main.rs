@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use anyhow::Context;
 use bellwether::World;
@@ -64,6 +65,10 @@ struct Arguments {
     #[arg(long, value_name = "K", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
 
+    /// Seconds for a request to come, and for its answer to go
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    patience: u64,
+
     /// The size of the built-in plate
     #[arg(long, value_name = "WxH", default_value = "768x512", value_parser = given::size, conflicts_with = "plate")]
     size: [usize; 2],
@@ -86,6 +91,9 @@ Exit code: 0 success, also after Ctrl-C; 1 failure while running; 2 wrong argume
 fn main() -> ExitCode {
     job::main(run)
 }
+
+/// Time steps after which the ranks agree whether there was a Ctrl-C. Chosen: few enough for a large plate, where each takes long.
+const AGREE_EVERY: u64 = 16;
 
 /// Why the loop ends before its last step.
 enum Ended {
@@ -146,7 +154,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     };
     let serve = async {
         if let (Some(listener), Some(answers)) = (listener, &shown) {
-            server::serve(listener, answers).await;
+            server::serve(listener, answers, Duration::from_secs(arguments.patience)).await;
         }
     };
     let tasks = Box::pin(async move {
@@ -158,14 +166,22 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
 
     show_frame(&plate, shown.as_ref())?;
     let stop = Stop { steps: arguments.steps, until_change: arguments.until_change };
+    let mut agreed = 0;
     let ran = plate.run(stop, Some(arguments.every), |plate, step| {
         live.during(Doing::Answers, || tasks.turn());
-        if step.is_multiple_of(arguments.every) {
+        if let Some(error) = shown.as_ref().and_then(Answers::take_error) {
+            return Err(Ended::Failed(error));
+        }
+        // The same steps on all ranks, however many an exchange is for.
+        if step / AGREE_EVERY > agreed {
+            agreed = step / AGREE_EVERY;
             let mut pressed = [u64::from(interrupted.get())];
             world.allreduce(&mut pressed, u64::max)?;
             if pressed != [0] {
                 return Err(Ended::Interrupted);
             }
+        }
+        if step.is_multiple_of(arguments.every) {
             show_frame(plate, shown.as_ref())?;
         }
         Ok(())
@@ -211,6 +227,6 @@ fn show_frame(plate: &SharedPlate<'_>, shown: Option<&Answers<'_>>) -> bellwethe
 }
 
 /// What a rank tells of itself when it is asked.
-fn moment(context: &bellwether::Context<'_>) -> bellwether_examples::heat::live::Moment {
-    context.state::<Rc<Live>>().expect("set before the barrier").moment()
+fn look(context: &bellwether::Context<'_>) -> bellwether_examples::heat::live::Moment {
+    context.state::<Rc<Live>>().expect("set before the barrier").look()
 }

@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,55 +18,110 @@ use crate::answers::Answers;
 /// Bytes of a request's head, and its fields.
 const LONGEST: usize = 8 << 10;
 const FIELDS: usize = 64;
-/// For a request to come, and for the answer to go.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// For the client to close, and bytes that it may still send: closed before that, the answer may not reach it.
 const CLOSING: Duration = Duration::from_secs(1);
 const REST: usize = 64 << 10;
-/// Connections at a time. With more the oldest that has not sent its request is closed.
+/// Connections at a time. The next one takes the place of one that has its answer, or of one that has long said nothing; with none of these
+/// it waits.
 const MOST: usize = 64;
+/// For the first bytes of a request, where others wait for a place.
+const GRACE: Duration = Duration::from_millis(200);
 
 const PAGE: &str = include_str!("page.html");
 
-/// A connection, and whether its request is still to come.
-struct Open<'a> {
-    task: Pin<Box<dyn Future<Output = ()> + 'a>>,
-    silent: Rc<Cell<bool>>,
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its request is not complete.
+    Reads,
+    Answers,
+    /// All of the answer is sent.
+    Drains,
 }
 
-/// Serves for ever.
-pub async fn serve(listener: TcpListener, answers: &Answers<'_>) {
+/// A connection.
+struct Open<'a> {
+    task: Pin<Box<dyn Future<Output = ()> + 'a>>,
+    stage: Rc<Cell<Stage>>,
+    /// The same socket, to look whether bytes lie in it: tokio knows of them only some time later.
+    socket: std::net::TcpStream,
+    since: Instant,
+}
+
+impl<'a> Open<'a> {
+    /// # Errors
+    /// There are too many open files.
+    fn new(stream: TcpStream, answers: &'a Answers<'_>, patience: Duration) -> std::io::Result<Self> {
+        let socket = stream.as_fd().try_clone_to_owned()?.into();
+        let stage = Rc::new(Cell::new(Stage::Reads));
+        let task = Box::pin(connection(stream, answers, patience, Rc::clone(&stage)));
+        Ok(Open { task, stage, socket, since: Instant::now() })
+    }
+
+    /// Whether another connection may have its place. None that has sent something new is closed: the client would lose its answer.
+    fn may_go(&self) -> bool {
+        let may = match self.stage.get() {
+            Stage::Reads => self.since.elapsed() >= GRACE,
+            Stage::Answers => false,
+            Stage::Drains => true,
+        };
+        may && matches!(self.socket.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+}
+
+/// Makes a place for another connection; whether there is one now.
+fn make_room(open: &mut Vec<Open<'_>>) -> bool {
+    if open.len() < MOST {
+        return true;
+    }
+    let of = |drains: bool| {
+        let found = |one: &Open<'_>| (one.stage.get() == Stage::Drains) == drains && one.may_go();
+        open.iter().position(found)
+    };
+    let Some(oldest) = of(true).or_else(|| of(false)) else { return false };
+    drop(open.remove(oldest));
+    true
+}
+
+/// Serves for ever. A request has so much time to come, and its answer to go.
+pub async fn serve(listener: TcpListener, answers: &Answers<'_>, patience: Duration) {
     let mut open: Vec<Open<'_>> = Vec::new();
+    // Has no place yet. The others wait in the listener.
+    let mut next = None;
     std::future::poll_fn(|context| {
-        // An error, such as too many open files, may be gone with the next turn.
-        while let Poll::Ready(Ok((stream, _))) = listener.poll_accept(context) {
-            if open.len() >= MOST {
-                match open.iter().position(|connection| connection.silent.get()) {
-                    Some(oldest) => drop(open.remove(oldest)),
-                    None => continue,
-                }
-            }
-            let silent = Rc::new(Cell::new(true));
-            let task = Box::pin(connection(stream, answers, Rc::clone(&silent)));
-            open.push(Open { task, silent });
-        }
         open.retain_mut(|connection| connection.task.as_mut().poll(context).is_pending());
+        loop {
+            if next.is_none() {
+                // An error, such as too many open files, may be gone with the next turn.
+                let Poll::Ready(Ok((stream, _))) = listener.poll_accept(context) else { break };
+                next = Some(stream);
+            }
+            if !make_room(&mut open) {
+                break;
+            }
+            let Some(Ok(mut connection)) = next.take().map(|stream| Open::new(stream, answers, patience)) else {
+                break;
+            };
+            if connection.task.as_mut().poll(context).is_pending() {
+                open.push(connection);
+            }
+        }
         Poll::Pending
     })
     .await
 }
 
 /// Reads a request and answers it.
-async fn connection(mut stream: TcpStream, answers: &Answers<'_>, silent: Rc<Cell<bool>>) {
-    let request = timeout(PATIENCE, read_request(&stream)).await.unwrap_or(Err(Refused::Status("408 Request Timeout")));
-    silent.set(false);
+async fn connection(mut stream: TcpStream, answers: &Answers<'_>, patience: Duration, stage: Rc<Cell<Stage>>) {
+    let request = timeout(patience, read_request(&stream)).await.unwrap_or(Err(Refused::Status("408 Request Timeout")));
+    stage.set(Stage::Answers);
     let answer = match request {
         Ok(ref request) => answer(answers, request).await,
         Err(Refused::Status(status)) => Answer::text(status),
         Err(Refused::Gone) => return,
     };
     let head_only = matches!(&request, Ok(request) if request.head_only);
-    let sent = timeout(PATIENCE, async {
+    let sent = timeout(patience, async {
         write_all(&stream, answer.head().as_bytes()).await?;
         if !head_only {
             write_all(&stream, answer.body.bytes()).await?;
@@ -73,6 +129,7 @@ async fn connection(mut stream: TcpStream, answers: &Answers<'_>, silent: Rc<Cel
         std::future::poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await
     });
     if let Ok(Ok(())) = sent.await {
+        stage.set(Stage::Drains);
         let _ = timeout(CLOSING, drain(&stream)).await;
     }
 }

@@ -130,3 +130,15 @@ fn puts_that_find_no_room_are_refused_whole() {
         }
     }
 }
+
+#[test]
+fn puts_that_answer_at_once_take_no_virtual_time() {
+    for slots in [1, 64] {
+        let what = format!("{slots} slots");
+        let _guard = watchdog::guard(what.clone(), LIMIT);
+        let mut config = Config::new(2, 0);
+        config.flow.slots = slots;
+        let outcomes = Simulated::new(config).run(waiting::first_puts_take_no_time);
+        expect_all(&what, outcomes.expect("starts"));
+    }
+}

@@ -38,24 +38,34 @@ impl Doing {
 /// One moment of a rank, as it travels.
 pub type Moment = (u8, u64, u64, u64, u64);
 
+/// Time spent in each [`Doing`].
+type Spent = [Duration; Doing::ALL.len()];
+
 /// What a rank does and has done. The rank itself writes it.
 #[derive(Debug)]
 pub struct Live {
     doing: Cell<Doing>,
     steps: Cell<u64>,
     rings: Cell<u64>,
-    waited: Cell<Duration>,
     begun: Instant,
+    /// Up to `since`, when `doing` began.
+    spent: Cell<Spent>,
+    since: Cell<Instant>,
+    /// `spent` at the last look.
+    looked: Cell<Spent>,
 }
 
 impl Default for Live {
     fn default() -> Self {
+        let begun = Instant::now();
         Live {
             doing: Cell::new(Doing::Computes),
-            steps: Cell::new(0),
-            rings: Cell::new(0),
-            waited: Cell::new(Duration::ZERO),
-            begun: Instant::now(),
+            steps: Cell::default(),
+            rings: Cell::default(),
+            begun,
+            spent: Cell::default(),
+            since: Cell::new(begun),
+            looked: Cell::default(),
         }
     }
 }
@@ -63,13 +73,19 @@ impl Default for Live {
 impl Live {
     /// Runs `body`, in which the rank waits, or answers.
     pub fn during<R>(&self, doing: Doing, body: impl FnOnce() -> R) -> R {
-        let (outer, begun) = (self.doing.replace(doing), Instant::now());
+        let outer = self.switch(doing);
         let result = body();
-        self.doing.set(outer);
-        if doing != Doing::Answers {
-            self.waited.set(self.waited.get() + begun.elapsed());
-        }
+        self.switch(outer);
         result
+    }
+
+    /// Goes on with `doing`; what it did before.
+    fn switch(&self, doing: Doing) -> Doing {
+        let (before, now) = (self.doing.replace(doing), Instant::now());
+        let mut spent = self.spent.get();
+        spent[before as usize] += now - self.since.replace(now);
+        self.spent.set(spent);
+        before
     }
 
     /// It has done so many time steps.
@@ -82,15 +98,43 @@ impl Live {
         self.rings.set(self.rings.get() + rings);
     }
 
-    /// What it does; its steps, its rings, nanoseconds in waits, and nanoseconds since it began.
-    pub fn moment(&self) -> Moment {
+    /// What it did most of the time since the last look, apart from answers; its steps, its rings, nanoseconds in waits, and nanoseconds
+    /// since it began. It is asked where it waits or answers: what it does at that time would say no more.
+    pub fn look(&self) -> Moment {
+        self.switch(self.doing.get());
+        let spent = self.spent.get();
+        let doing = most(&spent, &self.looked.replace(spent));
+        let waits = [Doing::AwaitsRows, Doing::AwaitsChange, Doing::AwaitsGather];
+        let waited: Duration = waits.iter().map(|wait| spent[*wait as usize]).sum();
         let nanoseconds = |time: Duration| time.as_nanos() as u64;
         let all = nanoseconds(self.begun.elapsed());
-        (self.doing.get() as u8, self.steps.get(), self.rings.get(), nanoseconds(self.waited.get()), all)
+        (doing as u8, self.steps.get(), self.rings.get(), nanoseconds(waited), all)
     }
+}
+
+/// What took most of the time between `before` and `now`, apart from answers. Of several with the same time, the first.
+fn most(now: &Spent, before: &Spent) -> Doing {
+    let time = |doing: Doing| now[doing as usize] - before[doing as usize];
+    let all = Doing::ALL.into_iter().filter(|doing| *doing != Doing::Answers);
+    all.reduce(|most, doing| if time(doing) > time(most) { doing } else { most }).unwrap_or(Doing::Computes)
 }
 
 /// What the first number of a [`Moment`] means.
 pub fn doing(number: u8) -> Option<Doing> {
     Doing::ALL.into_iter().find(|doing| *doing as u8 == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_time_since_the_last_look_is_told_and_never_answers() {
+        let ms = |times: [u64; 5]| times.map(Duration::from_millis);
+        let before = ms([100, 5, 0, 0, 0]);
+        assert_eq!(most(&before, &before), Doing::Computes);
+        assert_eq!(most(&ms([103, 9, 0, 0, 0]), &before), Doing::AwaitsRows);
+        assert_eq!(most(&ms([103, 9, 0, 6, 50]), &before), Doing::AwaitsGather);
+        assert_eq!(most(&ms([101, 5, 0, 0, 50]), &before), Doing::Computes);
+    }
 }

@@ -306,7 +306,9 @@ impl Engine {
     /// target's program. The alternative is the queue: that copies the bytes, and a rank that puts and then computes does not
     /// poll, so a queued put would leave late.
     pub(super) fn attempt_briefly(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
-        if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || self.interface.delivering() {
+        // A put at once is kept: for it too a wait is too much.
+        let may_wait = !self.interface.delivering() && !self.is_at_once();
+        if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || !may_wait {
             return Ok(Sent::NoRoom);
         }
         let (network, brief) = (self.network(to), BriefWait::new(&self.networks));

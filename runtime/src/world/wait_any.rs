@@ -77,7 +77,8 @@ impl World {
         self.wait_first("wait_any", None, items)
     }
 
-    /// As [`World::wait_any`], for at most `limit`. After [`Error::TimedOut`] all items are as before. A limit of zero only looks.
+    /// As [`World::wait_any`], for at most `limit`. After [`Error::TimedOut`] all items may be waited for as before. A limit of zero
+    /// polls for a moment, and delivers messages, but does not sleep. In a handler it works only where an item is ready already.
     ///
     /// # Errors
     /// As [`World::wait_any`], and [`Error::TimedOut`].
@@ -86,7 +87,7 @@ impl World {
         self.wait_first("wait_any_for", Some(limit), items)
     }
 
-    /// Waits until every one of `items` is ready. As with [`World::wait_any`] nothing is taken: each gives its result at once then.
+    /// Waits until every one of `items` has been ready. An item is not asked again after that. As with [`World::wait_any`] nothing is taken: each gives its result at once then.
     /// [`World::wait_all`] is for futures of one type; it takes the results.
     ///
     /// # Errors
@@ -129,9 +130,12 @@ impl World {
         items: &mut [&mut dyn Waitable],
     ) -> Result<()> {
         self.check_items(operation, items).placed()?;
-        // Each goes on in every round, also behind one that is not ready.
-        let mut find =
-            || (items.iter_mut().map(|item| item.is_ready()).filter(|ready| !ready).count() == 0).then_some(0);
+        let mut left: Vec<usize> = (0..items.len()).collect();
+        // Each goes on in every round until it is ready, also behind one that is not.
+        let mut find = || {
+            left.retain(|at| !items[*at].is_ready());
+            left.is_empty().then_some(0)
+        };
         self.engine().at(|| self.engine().wait_ready(operation, limit, &mut find)).map(drop)
     }
 
