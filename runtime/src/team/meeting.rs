@@ -221,7 +221,7 @@ impl Meeting {
     /// Lets all others leave.
     ///
     /// Of one flag for all, nobody writes a later number before this one: to enter a later barrier, a member has left the one that this
-    /// opens. A member that leaves late may find the number of the next, which says as much; the digest words alternate.
+    /// opens. So flag and digest stay as they are until the last member has read them.
     fn open(&self, engine: &Engine) -> Result<()> {
         self.round.set(1);
         if self.has_one_flag() {
