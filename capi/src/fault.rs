@@ -65,7 +65,7 @@ impl From<Error> for Fault {
             Error::BadAddress { .. } | Error::Misaligned { .. } | Error::NoSegment { .. } => Code::Address,
             Error::UnknownHandler { .. } | Error::RanksDiffer { .. } => Code::Function,
             Error::PeerLost { .. } | Error::MemoryLost { .. } | Error::HandlerPanicked { .. } => Code::Peer,
-            Error::OutOfMemory { .. } | Error::WouldBlock { .. } => Code::Memory,
+            Error::OutOfMemory { .. } | Error::WouldBlock { .. } | Error::NoContext { .. } => Code::Memory,
             Error::InsideHandler { .. } => Code::Handler,
             Error::Forked { .. } => Code::Thread,
             Error::BadMessage { .. } => Code::Message,

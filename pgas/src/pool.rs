@@ -261,14 +261,14 @@ fn share(cores: &[usize], all: usize, place: usize, ranks: usize) -> Share {
     Share::These(if range.is_empty() { vec![cores[place % cores.len()]] } else { cores[range].to_vec() })
 }
 
-/// So many contexts, or as many as the network has interfaces for, but one at least.
+/// So many contexts, or as many as there can be, as the network has interfaces or the process files, but one at least.
 fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
     let mut contexts = Vec::new();
     while contexts.len() < count {
         match world.context() {
             Ok(context) => contexts.push(context),
-            Err(Error::NoContext { .. } | Error::OutOfMemory { .. }) if !contexts.is_empty() => break,
-            Err(error) => return Err(error),
+            Err(error) if contexts.is_empty() || matches!(error, Error::Forked { .. }) => return Err(error),
+            Err(_) => break,
         }
     }
     Ok(contexts)

@@ -234,7 +234,7 @@ pub enum Error {
     /// This rank has as many contexts as its network has interfaces for.
     #[error(
         "this rank has the {limit} contexts that there can be at a time over {network}, where each has an interface of its own; drop \
-         contexts that are not in use, or let threads share one{place}"
+         contexts that are not in use, or hand one from thread to thread{place}"
     )]
     NoContext {
         /// Contexts that a rank may have at a time.

@@ -86,8 +86,12 @@ impl Networks {
     }
 
     /// The same networks through further interfaces, to which no rank sends on its own initiative: only answers arrive there.
-    pub(super) fn apart(&self) -> Result<ApartNetworks> {
-        let list = self.list.iter().map(|network| network.apart()).collect::<Result<_>>()?;
+    ///
+    /// # Errors
+    /// The network that has no further one, and why.
+    pub(super) fn apart(&self) -> std::result::Result<ApartNetworks, (&dyn RemoteAccess, transport::Error)> {
+        let open = |network| RemoteAccess::apart(network).map_err(|error| (network, error));
+        let list = self.list.iter().map(|network| open(&**network)).collect::<std::result::Result<_, _>>()?;
         Ok(Networks { list, routes: self.routes.clone(), pace: self.pace.as_ref().map(|pace| pace.apart()) })
     }
 }
@@ -170,11 +174,6 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
     /// As [`Networks::is_silent`], of the network for `rank`.
     pub(crate) fn is_silent_to(&self, rank: usize) -> bool {
         self.pace.is_none() && self.to(rank).is_silent()
-    }
-
-    /// Most contexts that a rank can have at a time where networks have run out of interfaces: one of each is its own.
-    pub(super) fn most_contexts(&self) -> usize {
-        self.list.iter().map(|network| network.most_interfaces() - 1).min().unwrap_or(usize::MAX)
     }
 
     /// Most bytes of a message to any rank, header included.

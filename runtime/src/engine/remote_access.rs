@@ -108,7 +108,7 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn event(&self) -> Option<BorrowedFd<'_>>;
     /// The longest sleep, if something may arrive that is not announced.
     fn longest_sleep(&self) -> Option<Duration>;
-    /// Most interfaces that it lets a rank have at a time.
+    /// Most interfaces that it lets a rank have at a time, if it ever refuses one as [busy](transport::Error::Busy).
     fn most_interfaces(&self) -> usize;
     /// Most bytes of a message, header included.
     fn largest_message(&self) -> usize;

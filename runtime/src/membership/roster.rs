@@ -186,8 +186,9 @@ impl JobMemory {
         self.header().full_fence.store(1, Ordering::SeqCst);
     }
 
-    /// Which fences sleepers and wakers on this host use, unless one of them is reached over a network.
-    pub fn fences(&self) -> Fences {
+    /// Which fences the kernels allow. Which ones a rank uses, as sleeper and as waker, is the engine's choice
+    /// ([`Interface::fences`](crate::transport::shm::Interface::fences)): where ranks share cores or are reached over a network, full ones.
+    pub fn allowed_fences(&self) -> Fences {
         if self.header().full_fence.load(Ordering::SeqCst) != 0 { Fences::Full } else { Fences::Asymmetric }
     }
 

@@ -13,7 +13,7 @@ use loom::sync::atomic::fence;
 pub enum Fences {
     /// The sleeper runs a barrier on the cores of all wakers (membarrier(2)); wakers only keep the compiler from reordering.
     Asymmetric,
-    /// Both sides use a full fence: over a network, and where a kernel has no expedited membarrier.
+    /// Both sides use a full fence: over a network, where ranks share cores, and where a kernel has no expedited membarrier.
     Full,
     /// None at all: models show that a wake-up is then lost.
     #[cfg(all(test, loom))]
@@ -34,7 +34,7 @@ impl Fences {
 
     /// The fence between a waker's store and its load of the sleeper's word.
     #[inline(always)]
-    pub(super) fn of_waker(self) {
+    pub(crate) fn of_waker(self) {
         match self {
             // Pairs with the membarrier in `of_sleeper`.
             Fences::Asymmetric => compiler_fence(Ordering::SeqCst),

@@ -177,8 +177,14 @@ impl Context {
     ) -> Self {
         let slot = hub.level(of_team, level);
         let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-        let place =
-            Place { flags: at(BARRIER), spacing: size_of::<u64>(), arrivals: at(ARRIVALS), places: 0, lines: false };
+        let place = Place {
+            flags: at(BARRIER),
+            spacing: size_of::<u64>(),
+            arrivals: at(ARRIVALS),
+            places: 0,
+            lines: false,
+            one_flag: false,
+        };
         Context {
             meeting: Meeting::new(Some(Rc::clone(members)), rank, members.len(), place),
             hub: Rc::clone(hub),

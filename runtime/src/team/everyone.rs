@@ -52,7 +52,9 @@ impl Barrier {
         };
         let (flags, arrivals) = (engine.layout.barrier_flag(0), engine.layout.barrier_center());
         let (places, lines) = (engine.layout.places, engine.routes.all_mapped());
-        let place = Place { flags, spacing: LINE, arrivals, places, lines };
+        // Nobody clears the world's flags. Members of a team clear theirs when they drop it, which may be before another one has left its last
+        // barrier: there each waits for a flag of its own.
+        let place = Place { flags, spacing: LINE, arrivals, places, lines, one_flag: lines };
         let meeting = Meeting::new(None, engine.rank, engine.size, place);
         Barrier { meeting, by, broken: Cell::new(None), deadlocked: Cell::new(false), unfinished: Cell::new(false) }
     }

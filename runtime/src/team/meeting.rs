@@ -8,8 +8,8 @@
 //!   harm.
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores. All ranks of the
-//!   world wait for the flag of rank 0 instead: to write a flag at each the last would touch as many pages.
-//!
+//!   world wait for the flag of rank 0 instead: the last writes one flag, and reads who sleeps in the roster. A flag at each would be a
+//!   store to a page of every slot.
 //! - *Direct*: every member tells every other one, by a flag of its own beside up to [`ROOM`] bytes of data, if few in one cache line:
 //!   an exchange of data takes as long as a barrier. For few members, all mapped. Each member has two places for every other one,
 //!   used in turn. A member that writes to a place again has passed the barrier in between, which the owner entered after it had
@@ -45,6 +45,8 @@ pub(crate) struct Place {
     /// Whether each flag, and the counter, starts a cache line of its own. The next two words then hold digests, or the
     /// counter's digest bits.
     pub(crate) lines: bool,
+    /// Whether all members wait for the flag of member 0, in a barrier by the counter. Nobody clears that flag while a member may wait for it.
+    pub(crate) one_flag: bool,
 }
 
 /// What a member finds.
@@ -211,11 +213,9 @@ impl Meeting {
         unsafe { engine.node.slot(engine.rank).add(self.place_from(member) + DATA) }
     }
 
-    /// Whether all members wait for the flag of member 0, in a barrier by the counter. Members of a team clear their flags when they drop
-    /// it, which may be before another one has left its last barrier: there each waits for a flag of its own.
     #[inline]
     fn has_one_flag(&self) -> bool {
-        self.by.get() == By::Counter && self.place.lines
+        self.by.get() == By::Counter && self.place.one_flag
     }
 
     /// Lets all others leave.
@@ -225,9 +225,9 @@ impl Meeting {
     fn open(&self, engine: &Engine) -> Result<()> {
         self.round.set(1);
         if self.has_one_flag() {
-            self.tell(engine, 0, 0)?;
-            let others = (1..self.size).filter(|member| *member != self.rank);
-            others.for_each(|member| engine.interface.wake_if_asleep(self.world(member)));
+            self.write_flag(engine, self.world(0), self.place.flags);
+            let others = (0..self.size).filter(|member| *member != self.rank);
+            engine.interface.wake_all_asleep(others.map(|member| self.world(member)));
             return Ok(());
         }
         (0..self.size).filter(|member| *member != self.rank).try_for_each(|member| self.tell(engine, member, 0))
@@ -237,7 +237,7 @@ impl Meeting {
     fn bits<'a>(&self, engine: &'a Engine) -> [&'a AtomicU64; 2] {
         [1, 2].map(|word| {
             let at = self.place.arrivals + word * size_of::<u64>();
-            // SAFETY: as in `tell`.
+            // SAFETY: as in `write_flag`.
             unsafe { AtomicU64::from_ptr(engine.node.slot(self.world(0)).add(at).cast()) }
         })
     }
@@ -277,10 +277,24 @@ impl Meeting {
     #[inline]
     fn tell(&self, engine: &Engine, member: usize, round: usize) -> Result<()> {
         let (to, at) = (self.world(member), self.place.flags + round * self.place.spacing);
-        let flag = self.epoch.get() | u64::from(self.kind.get()) << KIND_SHIFT;
         if !engine.routes.all_mapped() {
-            return engine.remote_put_flag(to, at, flag);
+            return engine.remote_put_flag(to, at, self.own_flag());
         }
+        self.write_flag(engine, to, at);
+        engine.interface.wake_if_asleep(to);
+        Ok(())
+    }
+
+    /// What this member writes to flags of the barrier in progress.
+    #[inline]
+    fn own_flag(&self) -> u64 {
+        self.epoch.get() | u64::from(self.kind.get()) << KIND_SHIFT
+    }
+
+    /// Writes the flag at `at` in the slot of `to`, which is mapped. The caller wakes who waits for it.
+    #[inline]
+    fn write_flag(&self, engine: &Engine, to: usize, at: usize) {
+        let flag = self.own_flag();
         // SAFETY: an aligned word inside committed memory of that slot, which is only accessed as an atomic.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(to).add(at).cast()) };
         if self.place.lines {
@@ -296,8 +310,6 @@ impl Meeting {
         } else {
             word.store(flag, Ordering::Release);
         }
-        engine.interface.wake_if_asleep(to);
-        Ok(())
     }
 
     /// Which word of a flag's line holds the digest.
@@ -337,7 +349,7 @@ impl Meeting {
     #[inline]
     fn flag(&self, engine: &Engine, round: usize) -> (u64, u8) {
         let at = self.flag_at(round);
-        // SAFETY: as in `tell`.
+        // SAFETY: as in `write_flag`.
         let word = unsafe { AtomicU64::from_ptr(engine.node.slot(self.flag_owner(engine)).add(at).cast()) };
         let word = word.load(Ordering::Acquire);
         (word & ((1 << KIND_SHIFT) - 1), (word >> KIND_SHIFT) as u8)
@@ -407,7 +419,7 @@ impl Drop for Unopened<'_> {
 /// Adds one to a word at `rank`, where all ranks are mapped. Whether this was the last of `size`; then the word is 0 again.
 pub(crate) fn count(engine: &Engine, rank: usize, at: usize, size: usize) -> bool {
     debug_assert!(engine.routes.all_mapped(), "only where processors reach all ranks");
-    // SAFETY: as in `tell`.
+    // SAFETY: as in `write_flag`.
     let word = unsafe { AtomicU64::from_ptr(engine.node.slot(rank).add(at).cast()) };
     // AcqRel: the last to come sees what all have written before they came.
     let last = word.fetch_add(1, Ordering::AcqRel) + 1 == size as u64;
@@ -436,6 +448,7 @@ mod tests {
                 arrivals: at(ARRIVALS),
                 places: 0,
                 lines: false,
+                one_flag: false,
             };
             let in_barrier = |epoch, counts| {
                 let meeting = Meeting::new(None, 0, 1, place);

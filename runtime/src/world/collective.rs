@@ -168,6 +168,7 @@ mod tests {
 
     use crate::error::Error;
     use crate::settings::{Allgather, Allreduce, Barrier, Broadcast, Collectives, Settings};
+    use crate::sleep::Fences;
     use crate::transport::sim;
     use crate::world::team::Everyone;
     use crate::{Simulated, Team, Threads, World};
@@ -178,6 +179,34 @@ mod tests {
     fn each<R: Send>(barrier: Barrier, ranks: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
         let settings = Settings { barrier, ..Settings::default() };
         Threads::new(ranks).settings(settings).deadline(Duration::from_secs(60)).run(body).expect("threads start")
+    }
+
+    /// All wait for one flag, so who opens the barrier has to wake each of them.
+    #[test]
+    fn the_last_in_a_barrier_by_the_counter_wakes_all_others_that_sleep_and_not_itself() {
+        let together = std::sync::Barrier::new(3);
+        each(Barrier::Central, 3, |world| {
+            let word = |rank| world.engine().job.sleep_word(rank);
+            for last in 0..3 {
+                if world.rank() == last {
+                    together.wait();
+                    let announced = word(last).announce(Fences::Full, || false);
+                    world.barrier().expect("all have entered");
+                    let asleep: Vec<_> = (0..3).filter(|rank| word(*rank).is_announced()).collect();
+                    word(last).withdraw();
+                    together.wait();
+                    assert!(announced && asleep == [last], "rank {last} opened, and {asleep:?} sleep on");
+                } else {
+                    let outcome = world.barrier_for(Duration::ZERO);
+                    let announced = word(world.rank()).announce(Fences::Full, || false);
+                    together.wait();
+                    together.wait();
+                    word(world.rank()).withdraw();
+                    assert!(announced && matches!(outcome, Err(Error::TimedOut { .. })), "{outcome:?}");
+                    world.barrier().expect("all have entered");
+                }
+            }
+        });
     }
 
     #[test]

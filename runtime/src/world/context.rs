@@ -102,8 +102,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::NoContext`](crate::Error::NoContext) if that many live; [`Error::OutOfMemory`](crate::Error::OutOfMemory);
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the network cannot have a further interface for another reason, as the
-    /// limit of open files; [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Os`](crate::Error::Os) if the system refuses what a further interface takes, as beyond the limit of open files;
+    /// [`Error::Forked`](crate::Error::Forked).
     #[track_caller]
     pub fn context(&self) -> Result<ThreadContext> {
         (|| -> Result<ThreadContext> {

@@ -388,7 +388,7 @@ impl Operation<'_> {
     {
         let engine = self.world.engine();
         array.check_of(engine).placed()?;
-        let (lender, returned) = Lender::new(values);
+        let (lender, returned) = Lender::new(values, None);
         let elements = lender.elements::<T>();
         let offset = array.range("put", rank, start, elements.len()).placed()?;
         let mut events = self.events(engine.identity()).placed()?;

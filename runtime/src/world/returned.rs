@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::engine::{Engine, Ready};
+use crate::engine::{Engine, Ready, Stream};
+use crate::error::Error;
 use crate::transport::lock::Mutex;
 
 /// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
@@ -20,18 +21,53 @@ pub struct Returned<B> {
     slot: Arc<Mutex<Slot<B>>>,
 }
 
-/// Where the buffer comes back, and the task that waits for it.
+/// Where the buffer comes back.
 #[derive(Debug)]
-struct Slot<B> {
-    buffer: Option<B>,
-    waiting: Option<Waker>,
+enum Slot<B> {
+    /// By the context at this address, which lives as long as that; `None`: by the world. With the task that waits for it.
+    Lent(Option<usize>, Option<Waker>),
+    Back(B),
+    Taken,
+}
+
+impl<B> Slot<B> {
+    fn take(&mut self) -> Option<B> {
+        if !matches!(self, Slot::Back(_)) {
+            return None;
+        }
+        match std::mem::replace(self, Slot::Taken) {
+            Slot::Back(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
 }
 
 impl<B> Returned<B> {
-    /// The buffer, if the network has read it. Makes no progress.
+    /// The buffer, if the network has read it and nobody has taken it yet. Makes no progress.
     pub fn take(&self) -> Option<B> {
-        self.slot.lock().buffer.take()
+        self.slot.lock().take()
     }
+
+    /// As [`Returned::take`], for a wait that `by` makes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it was taken before, or if `by` has not lent it and it is not back.
+    pub(super) fn take_lent(&self, operation: &'static str, by: &Stream) -> crate::Result<Option<B>> {
+        let mut slot = self.slot.lock();
+        let invalid = |why: &str| Err(Error::InvalidArgument { operation, why: why.into() });
+        match &*slot {
+            Slot::Taken => invalid("it was taken before; a buffer comes back once"),
+            Slot::Lent(None, _) => invalid("the world has lent it; await it on the thread of the world"),
+            Slot::Lent(Some(lender), _) if *lender != address(by) => {
+                invalid("another context has lent it, and gives it back in its own calls; wait with that one")
+            }
+            _ => Ok(slot.take()),
+        }
+    }
+}
+
+fn address(stream: &Stream) -> usize {
+    std::ptr::from_ref(stream).addr()
 }
 
 impl<B> Future for Returned<B> {
@@ -47,7 +83,12 @@ impl<B> Future for Returned<B> {
         }
         // It may also come back by a context, in another thread.
         let waker = context.waker().clone();
-        let former = self.slot.lock().waiting.replace(waker);
+        let mut slot = self.slot.lock();
+        let former = match &mut *slot {
+            Slot::Lent(_, waiting) => waiting.replace(waker),
+            _ => None,
+        };
+        drop(slot);
         // The program's code runs outside the lock.
         drop(former);
         let sleeps = Engine::sleep_on_thread(context);
@@ -65,7 +106,7 @@ impl<B> Future for Returned<B> {
 
 impl<B> Ready for Returned<B> {
     fn is_ready(&mut self) -> bool {
-        self.slot.lock().buffer.is_some()
+        matches!(*self.slot.lock(), Slot::Back(_))
     }
 
     /// It may come back by the world or by a context.
@@ -85,8 +126,9 @@ pub(super) struct Lender<B> {
 unsafe impl<B: Send> Send for Lender<B> {}
 
 impl<B> Lender<B> {
-    pub(super) fn new(buffer: B) -> (Lender<B>, Returned<B>) {
-        let slot = Arc::new(Mutex::new(Slot { buffer: None, waiting: None }));
+    /// `by`: the context that lends it; `None` is the world.
+    pub(super) fn new(buffer: B, by: Option<&Stream>) -> (Lender<B>, Returned<B>) {
+        let slot = Arc::new(Mutex::new(Slot::Lent(by.map(address), None)));
         let lender = Lender { buffer: Box::into_raw(Box::new(buffer)), slot: Arc::clone(&slot) };
         (lender, Returned { slot })
     }
@@ -105,10 +147,10 @@ impl<B> Drop for Lender<B> {
     fn drop(&mut self) {
         // SAFETY: from a box; the last use of the pointer.
         let buffer = unsafe { Box::from_raw(self.buffer) };
-        let mut slot = self.slot.lock();
-        slot.buffer = Some(*buffer);
-        let waiting = slot.waiting.take();
-        drop(slot);
-        waiting.into_iter().for_each(Waker::wake);
+        // The program's code runs outside the lock, which this statement releases.
+        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Back(*buffer));
+        if let Slot::Lent(_, Some(waiting)) = before {
+            waiting.wake();
+        }
     }
 }

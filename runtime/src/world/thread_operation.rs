@@ -90,18 +90,21 @@ impl ThreadContext {
 }
 
 impl ThreadContext {
-    /// Waits until a buffer of [`ThreadOperation::put_owned`] comes back, and returns it. It comes back also if the put fails: the put's events
-    /// tell of that.
+    /// Waits until a buffer of [`ThreadOperation::put_owned`] of this context comes back, and returns it. It comes back also if the put
+    /// fails, or a rank dies: the put's events tell of that.
     ///
     /// # Errors
-    /// As [`ThreadContext::wait_counter`]; the buffer may then still come ([`Returned::take`]).
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if it was taken before, if another context or the world has lent it and it
+    /// is not back, or if the world has ended; [`Error::InsideHandler`](crate::Error::InsideHandler);
+    /// [`Error::MemoryLost`](crate::Error::MemoryLost).
     #[track_caller]
     pub fn wait_returned<B>(&self, lent: &Returned<B>) -> Result<B> {
+        const DOING: &str = "waiting for a buffer";
         (|| -> Result<B> {
-            let mut buffer = None;
-            self.stream().wait_events("waiting for a buffer", || {
-                buffer = lent.take();
-                buffer.is_some()
+            let (stream, mut buffer) = (self.stream(), None);
+            stream.wait_in_flight(DOING, || {
+                buffer = lent.take_lent(DOING, stream)?;
+                Ok(buffer.is_some())
             })?;
             Ok(buffer.expect("the wait ends with the buffer"))
         })()
@@ -205,7 +208,7 @@ impl ThreadOperation<'_> {
         (|| -> Result<Returned<B>> {
             const DOING: &str = "put";
             let stream = self.context.stream();
-            let (lender, returned) = Lender::new(values);
+            let (lender, returned) = Lender::new(values, Some(stream));
             let elements = lender.elements::<T>();
             let offset = array.range(stream, DOING, rank, start, elements.len())?;
             let mut events = checked(self.events, stream.identity())?;
@@ -214,9 +217,9 @@ impl ThreadOperation<'_> {
                 drop(lender);
             } else {
                 let (from, len) = (elements.as_ptr().cast(), size_of_val(elements));
-                let source = std::mem::take(&mut events.source);
+                let (to, hold, source) = (HeapRange { rank, offset, len }, Box::new(lender), &mut events.source);
                 // SAFETY: the lender keeps the buffer where it is, and nobody else reaches it before the lender is dropped.
-                unsafe { stream.post_put(DOING, HeapRange { rank, offset, len }, from, Box::new(lender), source) }?;
+                unsafe { stream.post_put(DOING, to, from, hold, source) }?;
             }
             stream.track_put(rank, DOING, events);
             Ok(returned)
@@ -244,8 +247,7 @@ impl ThreadOperation<'_> {
             let own = source.range(stream, DOING, stream.rank, from.start, from.len())?;
             let offset = array.range(stream, DOING, rank, start, from.len())?;
             let mut events = checked(self.events, stream.identity())?;
-            let read = std::mem::take(&mut events.source);
-            stream.put_own(DOING, [rank, offset, own, from.len() * size_of::<T>()], read)?;
+            stream.put_own(DOING, [rank, offset, own, from.len() * size_of::<T>()], &mut events.source)?;
             stream.track_put(rank, DOING, events);
             Ok(())
         })()

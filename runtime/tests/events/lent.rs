@@ -1,12 +1,15 @@
 //! Puts of contexts that keep their source until an event: buffers that they own, and ranges of this rank's part of an array.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
-use bellwether_runtime::{Completion, Counter, Error, Result, Simulated, ThreadArray, ThreadContext, Transport, World};
+use bellwether_runtime::{
+    Completion, Counter, Error, Event, Result, Simulated, ThreadArray, ThreadContext, Transport, World,
+};
 
 use super::threads;
 
@@ -203,6 +206,47 @@ fn puts_of_contexts_keep_their_source_over_rdma() {
     }
 }
 
+/// Two ranks die: that to which a context puts a long buffer, or another one. The buffer comes back to a wait for it, at once or later.
+#[test]
+fn a_wait_of_a_context_for_its_buffer_ends_with_the_buffer_though_ranks_die() {
+    for (seed, to) in (0..5).flat_map(|seed| [(seed, 1), (seed, 2)]) {
+        for memory in [Memory::Posted, Memory::Emulated] {
+            let job = Simulated::new(Config { memory, ..Config::new(3, seed).wild() });
+            let results = job.run(|world| -> Result<usize> {
+                let numbers = world.alloc::<u64>(LEN)?;
+                world.barrier()?;
+                match world.rank() {
+                    0 => {}
+                    1 => {
+                        world.sleep(Duration::from_nanos(300 * seed));
+                        job.network().kill(1);
+                        return Ok(0);
+                    }
+                    _ => {
+                        // It serves what comes until the first rank leaves.
+                        let _ = world.wait_until(|| false);
+                        return Ok(0);
+                    }
+                }
+                let (context, array) = (world.context()?, numbers.for_threads());
+                let mut came = 0;
+                for _ in 0..5 {
+                    match context.operation().put_owned(&array, to, 0, vec![1; LEN]) {
+                        Ok(lent) => came += context.wait_returned(&lent)?.len() / LEN,
+                        // Refused, as its target is dead.
+                        Err(Error::PeerLost { rank: 1, .. }) if to == 1 => came += 1,
+                        Err(error) => return Err(error),
+                    }
+                    world.sleep(Duration::from_nanos(200));
+                }
+                Ok(came)
+            });
+            let first = results.expect("the job runs").into_iter().next().expect("three ranks");
+            assert!(matches!(first, Ok(5)), "{memory:?}, seed {seed}, to {to}: {first:?}");
+        }
+    }
+}
+
 /// The rank that a context puts a long buffer to dies: the buffer comes back, and the events tell of the death.
 #[test]
 fn a_buffer_of_a_context_comes_back_from_a_rank_that_dies() {
@@ -237,4 +281,73 @@ fn a_buffer_of_a_context_comes_back_from_a_rank_that_dies() {
             }
         }
     }
+}
+
+/// A context waits only for what it has lent, and once.
+fn only_what_it_has_lent(world: &World, kind: Kind) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let next = (me + 1) % size;
+    let numbers = world.alloc::<u64>(2 * LEN)?;
+    let array = numbers.for_threads();
+    let (context, other) = (world.context()?, world.context()?);
+    let invalid = |outcome: Result<Vec<u64>>, why: &str| {
+        let told = matches!(&outcome, Err(error @ Error::InvalidArgument { .. }) if error.to_string().contains(why));
+        assert!(told, "{why}: {outcome:?}");
+    };
+    let (context, ()) = by(world, kind, context, move |context| {
+        let lent = context.operation().put_owned(&array, next, 0, vec![1; LEN])?;
+        if kind.in_flight {
+            invalid(other.wait_returned(&lent), "another context has lent it");
+        }
+        assert_eq!(context.wait_returned(&lent)?.len(), LEN);
+        invalid(context.wait_returned(&lent), "taken before");
+        invalid(other.wait_returned(&lent), "taken before");
+        assert!(lent.take().is_none());
+        context.flush_all()
+    })?;
+    let lent = world.operation().put_owned(&numbers, next, LEN, vec![1; LEN])?;
+    if kind.in_flight {
+        invalid(context.wait_returned(&lent), "the world has lent it");
+    }
+    assert_eq!(world.block_on(lent)?.len(), LEN);
+    world.barrier()
+}
+
+#[test]
+fn a_context_waits_for_a_buffer_that_it_has_lent_itself_and_that_nobody_has_taken() {
+    everywhere("what a context waits for", only_what_it_has_lent);
+}
+
+/// A function of the source event panics: the put was posted, and its effect is told.
+fn source_that_panics(world: &World, kind: Kind) -> Result<()> {
+    let next = (world.rank() + 1) % world.size();
+    let (from, to) = (world.alloc::<u64>(8)?, world.alloc::<u64>(24)?);
+    from.write(0, &[5; 8]);
+    world.barrier()?;
+    let (source, array, context) = (from.for_threads(), to.for_threads(), world.context()?);
+    let (context, ()) = by(world, kind, context, |context| {
+        let effect = Counter::new();
+        let operation = || context.operation().source(Event::call(|_| panic!("of the program"))).effect(&effect);
+        let calls: [&dyn Fn() -> Result<()>; 3] = [
+            &|| operation().put_owned(&array, next, 0, vec![5; 8]).map(drop),
+            &|| operation().put_from(&array, next, 8, &source, 0..8),
+            &|| operation().put(&array, next, 16, &[5; 8]),
+        ];
+        for (i, call) in calls.iter().enumerate() {
+            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "put {i} copies: its source event is in the call");
+        }
+        context.wait_counter(&effect, 3)?;
+        context.flush_all()
+    })?;
+    world.barrier()?;
+    let mut came = [0; 24];
+    to.read(0, &mut came);
+    assert_eq!(came, [5; 24]);
+    drop(context);
+    world.barrier()
+}
+
+#[test]
+fn a_source_function_that_panics_does_not_keep_the_effect_of_a_put_of_a_context_from_being_told() {
+    everywhere("source functions that panic", source_that_panics);
 }

@@ -1,6 +1,6 @@
 //! How many contexts a rank has at a time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::Command;
 
 use bellwether_runtime::{Context, Counter, Error, Result, Transport, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -40,33 +40,48 @@ fn mapped_memory_sets_no_limit_to_contexts() {
     threads(2, Transport::Auto).run(program).expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
 }
 
-/// Each context takes some open files.
-fn raise_file_limit() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(4096, |maximum| maximum.min(4096));
-    if current.is_some_and(|current| current < wanted) {
-        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).expect("below the hard limit");
-    }
+/// Sets the limit of open files of this process. `false`: the hard limit is lower.
+fn limit_files(wanted: u64) -> bool {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let allowed = maximum.is_none_or(|maximum| wanted <= maximum);
+    allowed && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok()
 }
 
+/// Runs the test again in a process of its own: the limit of open files is that of a process. Whether this is it.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "BELLWETHER_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut again = Command::new(std::env::current_exe().expect("a running test has a file"));
+    let outcome = again.args(["--exact", test, "--test-threads", "1"]).env(ALONE, "1").output().expect("it starts");
+    let one = String::from_utf8_lossy(&outcome.stdout).contains("1 passed");
+    assert!(outcome.status.success() && one, "{outcome:?}");
+    false
+}
+
+/// Each takes five open files, and one for each rank that it reaches.
 #[test]
 fn over_tcp_a_rank_has_as_many_contexts_as_interfaces_and_then_an_error() {
-    raise_file_limit();
-    let files = || std::fs::read_dir("/proc/self/fd").expect("Linux").count();
-    let opened = AtomicUsize::new(0);
+    if !is_alone("many::over_tcp_a_rank_has_as_many_contexts_as_interfaces_and_then_an_error") {
+        return;
+    }
+    if !limit_files(2048) {
+        println!("skipped: this process may not open 2048 files");
+        return;
+    }
     let program = |world: &World| -> Result<()> {
         let numbers = world.alloc::<u64>(MOST + 1)?;
         let array = numbers.for_threads();
         world.barrier()?;
         if world.rank() == 0 {
-            let (mut contexts, before) = (Vec::new(), files());
+            let mut contexts = Vec::new();
             let error = loop {
                 match world.context() {
                     Ok(context) => contexts.push(context),
                     Err(error) => break error,
                 }
             };
-            opened.store(files() - before, Ordering::Relaxed);
             let told = matches!(&error, Error::NoContext { limit: MOST, network, .. } if network == "TCP");
             assert!(told && contexts.len() == MOST, "{} contexts, then {error:?}", contexts.len());
             let text = error.to_string();
@@ -88,5 +103,37 @@ fn over_tcp_a_rank_has_as_many_contexts_as_interfaces_and_then_an_error() {
         world.barrier()
     };
     threads(2, Transport::Tcp).run(program).expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
-    println!("{} files of {MOST} contexts", opened.into_inner());
+}
+
+#[test]
+fn over_tcp_a_context_beyond_the_limit_of_open_files_is_refused_with_advice() {
+    if !is_alone("many::over_tcp_a_context_beyond_the_limit_of_open_files_is_refused_with_advice") {
+        return;
+    }
+    let program = |world: &World| -> Result<()> {
+        world.barrier()?;
+        if world.rank() == 0 {
+            let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+            let open = std::fs::read_dir("/proc/self/fd").expect("Linux");
+            let numbers = open.filter_map(|file| file.ok()?.file_name().to_str()?.parse::<u64>().ok());
+            let highest = numbers.max().expect("a process has files");
+            assert!(limit_files(highest + 60), "it may open some 60 files more");
+            let mut contexts = Vec::new();
+            let error = loop {
+                match world.context() {
+                    Ok(context) => contexts.push(context),
+                    Err(error) => break error,
+                }
+            };
+            let text = error.to_string();
+            let told = matches!(error, Error::Os { .. }) && text.contains("ulimit -n");
+            assert!(told && (1..MOST).contains(&contexts.len()), "{} contexts, then {text}", contexts.len());
+            // One that is dropped makes room for another.
+            drop(contexts.pop());
+            drop(world.context()?);
+            setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("as it was");
+        }
+        world.barrier()
+    };
+    threads(2, Transport::Tcp).run(program).expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
 }

@@ -203,7 +203,7 @@ pub(crate) struct Stream {
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
     routes: Routes,
-    /// A wake-up needs a full fence before it.
+    /// Those of the engine, at all wake-ups.
     fences: Fences,
     patience: Patience,
     /// The phases of the rank's blocks.
@@ -252,7 +252,8 @@ impl Engine {
     /// Opens a context. Other ranks do not learn of it.
     ///
     /// # Errors
-    /// [`Error::NoContext`] if the network has no further interface; [`Error::OutOfMemory`]; [`Error::Forked`].
+    /// [`Error::NoContext`] if the network has no further interface; [`Error::OutOfMemory`]; [`Error::Os`] if the system refuses what it takes;
+    /// [`Error::Forked`].
     pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
         self.open_context_of(Some(std::thread::current().id()))
     }
@@ -270,11 +271,17 @@ impl Engine {
         const DOING: &str = "context";
         self.check_own(DOING)?;
         let open = |networks: &Networks| {
-            let apart = networks.apart().map_err(|error| match error {
+            let apart = networks.apart().map_err(|(network, error)| match error {
                 transport::Error::Busy => Error::NoContext {
-                    limit: networks.most_contexts(),
-                    network: networks.names(),
+                    // One is the rank's own.
+                    limit: network.most_interfaces().saturating_sub(1),
+                    network: network.name().into(),
                     place: CalledAt::default(),
+                },
+                transport::Error::Io(why) => Error::Os {
+                    doing: "making a context",
+                    call: "a further interface of the network",
+                    source: std::io::Error::other(why),
                 },
                 transport::Error::NoMemory => Error::OutOfMemory {
                     what: "memory for the network's buffers of a further context",
@@ -425,6 +432,37 @@ impl OpenStream {
                 drop(driven);
                 drop(closed);
                 drop_all(others);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use crate::Threads;
+    use crate::sleep::Fences;
+
+    /// Else a rank that sleeps by a full fence would miss a wake-up by a context.
+    #[test]
+    fn a_context_wakes_by_the_fences_of_its_rank() {
+        let allowed = sched_getaffinity(None).expect("told");
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+        // Ranks that share a core, and others if there are cores.
+        for count in [1, 2] {
+            let outcomes = Threads::new(2).build(|builder| {
+                let mut set = CpuSet::new();
+                cores.iter().take(count).for_each(|core| set.set(*core));
+                sched_setaffinity(None, &set).expect("cores there are");
+                let world = builder.start().expect("starts");
+                let fences = [world.engine().open_context().expect("mapped memory").fences, world.engine().fences()];
+                world.barrier().expect("all enter");
+                (fences, world.engine().patience().crowded)
+            });
+            for ([context, engine], crowded) in outcomes.expect("runs") {
+                assert_eq!(context, engine, "on {count} cores");
+                assert!(!crowded || context == Fences::Full);
             }
         }
     }

@@ -394,7 +394,7 @@ impl Stream {
         offset: usize,
         from: *const u8,
         len: usize,
-        events: Vec<Event>,
+        mut events: Vec<Event>,
     ) -> Result<()> {
         match self.locate_segment(doing, (rank, number), offset, len, false)? {
             Access::Here(to, using) => {
@@ -409,9 +409,9 @@ impl Stream {
             }
             Access::Network(at) => {
                 let remote = HeapRange { rank, offset: at, len };
-                // SAFETY: the caller's; nothing has to be kept for it.
-                let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), events) };
-                return self.unless_closed(doing, rank, number, outcome);
+                // SAFETY: the caller's. The hold is dropped when the flight ends: before `events` happen, and before this context is quiet.
+                let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), &mut events) };
+                self.unless_closed(doing, rank, number, outcome)?;
             }
         }
         self.happened(events);

@@ -49,13 +49,13 @@ impl PutsBuffers for Stream {
 
 impl Stream {
     /// Registers memory for a transfer with `rank` that copies nothing. `None`: copy it. It is short, or cannot be registered, or
-    /// nothing may wait here.
+    /// nothing may wait here, or this is a forked child, whose interfaces are the parent's.
     ///
     /// # Safety
     /// The memory stays mapped until the region is dropped.
     pub(super) unsafe fn register(&self, rank: usize, start: *mut u8, len: usize) -> Option<Region> {
         let in_handler = || self.home.engine().is_some_and(|engine| engine.check_outside_handler("").is_err());
-        if len < STRAIGHT || in_handler() {
+        if len < STRAIGHT || !self.node.is_own() || in_handler() {
             return None;
         }
         // SAFETY: the caller's.
@@ -63,10 +63,12 @@ impl Stream {
     }
 
     /// Puts `len` bytes at `from` to `offset` of `rank` (which is reached over the network): long ones without a copy. All is posted on
-    /// return. When the bytes may be changed, `hold` is dropped and `events` happen.
+    /// return. When the bytes may be changed, `hold` is dropped and `events` happen, which are taken then. If they are left, the bytes were
+    /// copied, and the caller lets the events happen when it has tracked the effect: a function may panic.
     ///
     /// # Safety
-    /// The memory is readable, and nobody changes it, until `hold` is dropped.
+    /// The memory is readable, and nobody changes it, until `hold` is dropped. That is when the flight ends: before `events` happen, and
+    /// before this context is quiet.
     ///
     /// # Errors
     /// As [`Stream::wait`]; then no event happens.
@@ -76,24 +78,24 @@ impl Stream {
         HeapRange { rank, offset, len }: HeapRange,
         from: *const u8,
         hold: Box<dyn Send>,
-        events: Vec<Event>,
+        events: &mut Vec<Event>,
     ) -> Result<()> {
+        self.check_own(doing)?;
         self.check_reachable(rank, doing)?;
         // SAFETY: the caller's.
         if let Some(region) = unsafe { self.register(rank, from.cast_mut(), len) } {
             // SAFETY: the caller's.
-            return unsafe { put_buffer(self, doing, (rank, offset), region, hold, events) };
+            return unsafe { put_buffer(self, doing, (rank, offset), region, hold, std::mem::take(events)) };
         }
         // SAFETY: the caller's.
         let bytes = unsafe { std::slice::from_raw_parts(from, len) };
         self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })?;
         drop(hold);
-        self.happened(events);
         Ok(())
     }
 
     /// Puts `len` bytes at `own` of this rank's slot to `offset` of the slot of `rank`, all in bounds. Over the network long ones are not
-    /// copied. When they may be changed, `events` happen.
+    /// copied. When they may be changed, `events` happen; they are left if that is on return, as by [`Stream::post_put`].
     ///
     /// # Errors
     /// As [`Stream::put`]; then no event happens.
@@ -101,7 +103,7 @@ impl Stream {
         &self,
         doing: &'static str,
         [rank, offset, own, len]: [usize; 4],
-        events: Vec<Event>,
+        events: &mut Vec<Event>,
     ) -> Result<()> {
         self.check_own(doing)?;
         // SAFETY: in bounds of the own slot.
@@ -112,7 +114,6 @@ impl Stream {
             // SAFETY: both ranges are mapped, and only touched by copies and atomics. They may overlap.
             unsafe { copy::between(to, from, len) };
             self.announce(rank);
-            self.happened(events);
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
@@ -120,14 +121,12 @@ impl Stream {
         if let Some(region) = unsafe { self.register(rank, from, len) } {
             // SAFETY: as above. What changes meanwhile arrives as it then is. Whoever ends the phase or the allocation drains the context
             // before.
-            return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), events) };
+            return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), std::mem::take(events)) };
         }
         let mut bytes = vec![0; len];
         // SAFETY: in bounds of the own slot, only touched by copies and atomics.
         unsafe { copy::get(bytes.as_mut_ptr(), from, len) };
-        self.put(doing, rank, offset, &bytes)?;
-        self.happened(events);
-        Ok(())
+        self.put(doing, rank, offset, &bytes)
     }
 
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over the network), and waits for that. `false`: nothing was
@@ -190,5 +189,49 @@ impl Stream {
             done += count;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::engine::HeapRange;
+    use crate::transport::Memory;
+    use crate::transport::sim::Config;
+    use crate::{Error, Result, Simulated, World};
+
+    /// What holds the lock in the parent never releases it in the child.
+    #[test]
+    fn long_puts_of_a_context_in_a_forked_child_take_no_lock_and_register_nothing() {
+        let program = |world: &World| -> Result<()> {
+            const LEN: usize = 1 << 20;
+            let numbers = world.alloc::<u8>(LEN)?;
+            if world.rank() == 0 {
+                let (stream, bytes) = (world.engine().open_context()?, vec![7; LEN]);
+                let driven = stream.driven();
+                // SAFETY: the child calls what takes no lock of another thread, and ends at once.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: ends the child, should it wait for the lock.
+                    unsafe { libc::alarm(20) };
+                    let (to, hold) = (HeapRange { rank: 1, offset: 0, len: LEN }, Box::new(()));
+                    // SAFETY: the bytes live until the child ends.
+                    let posted = unsafe { stream.post_put("a test", to, bytes.as_ptr(), hold, &mut Vec::new()) };
+                    let put = stream.put("a test", 1, 0, &bytes);
+                    let refused = [posted, put].iter().all(|outcome| matches!(outcome, Err(Error::Forked { .. })));
+                    // SAFETY: ends this process without running anything of the parent's.
+                    unsafe { libc::_exit(i32::from(!refused)) };
+                }
+                let mut status = -1;
+                // SAFETY: our own child, and a place for its status.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0, "14: the child waited for the lock; 256: it was not refused");
+                drop(driven);
+            }
+            world.barrier()?;
+            drop(numbers);
+            Ok(())
+        };
+        let outcomes = Simulated::new(Config { memory: Memory::Posted, ..Config::new(2, 1) }).run(program);
+        outcomes.expect("runs").into_iter().for_each(|outcome| outcome.expect("is well"));
     }
 }

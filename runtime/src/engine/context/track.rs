@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::super::operation::{Event, Events, HeapRange, Operation, Ring, Step, Tracked, Transfer};
 use super::super::straight::Local;
 use super::operations::Driving;
+use super::wait::Ends;
 use super::{Driven, Identity, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
@@ -162,6 +163,22 @@ impl Stream {
             self.happen(event, outcome);
             done += 1;
         }
+    }
+
+    /// Makes progress until `ready` holds, which the end of something that this context has in flight makes it do: that comes also when a
+    /// rank is lost. If `ready` neither holds nor fails at once, there is something in flight over a network.
+    ///
+    /// # Errors
+    /// Of `ready`; [`Error::InvalidArgument`] if the world has ended and nothing of this context is in flight; as [`Stream::wait_unless`].
+    pub(crate) fn wait_in_flight(&self, doing: &'static str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+        self.check_own(doing)?;
+        if ready()? {
+            return Ok(());
+        }
+        self.wait_unless(doing, Ends::Never, |driven| match ready()? {
+            false if self.is_over() && driven.tracking.is_empty() => Err(Self::ended(doing)),
+            outcome => Ok(outcome),
+        })
     }
 
     /// Makes progress until `ready` holds, which events of this context make it do.

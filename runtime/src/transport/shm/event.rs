@@ -64,7 +64,7 @@ impl EventThread {
         let mut count = [0; 8];
         // Empty or not, it is empty afterwards.
         let _ = rustix::io::read(&*self.fd, &mut count);
-        if !self.job.sleep_word(self.rank).announce(self.job.fences(), waiting) {
+        if !self.job.sleep_word(self.rank).announce(self.job.allowed_fences(), waiting) {
             return Err(Error::Busy);
         }
         self.state.store(ARMED, Ordering::SeqCst);

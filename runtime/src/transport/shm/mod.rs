@@ -136,7 +136,7 @@ impl Interface {
             senders,
             arena: RefCell::new(Arena::new(Arc::clone(&node), &layout, rank, message_memory, job.ranks_here())),
             delivering: Cell::new(false),
-            fences: Cell::new(if wakes { job.fences() } else { Fences::Full }),
+            fences: Cell::new(if wakes { job.allowed_fences() } else { Fences::Full }),
             asleep: (!wakes).then(RefCell::default),
             undeliverable: RefCell::default(),
             has_error: Cell::new(false),
@@ -147,12 +147,12 @@ impl Interface {
         }
     }
 
-    /// Chooses the fences anew; call when all ranks have arrived. `crowded`: they share cores. All ranks pass the same, and none has
-    /// been woken by one that has not called this.
+    /// Chooses the fences anew; call when all ranks have arrived. `crowded`: they share cores. All ranks pass the same. No rank wakes
+    /// another before it has called this: until then it neither polls nor sends.
     pub fn note_fence_mode(&self, crowded: bool) {
         // A rank that sleeps on a network runs no barrier for its wakers. Ranks that share cores sleep often, and a barrier interrupts
-        // the other cores: in a virtual machine it took 5 to 14 us, the rest of a sleep and its wake-up 2.5.
-        self.fences.set(if self.asleep.is_some() || crowded { Fences::Full } else { self.job.fences() });
+        // the other cores: `sleep/README.md` has the times.
+        self.fences.set(if self.asleep.is_some() || crowded { Fences::Full } else { self.job.allowed_fences() });
     }
 
     /// The fences of this rank when it sleeps, and when it wakes others.
@@ -324,6 +324,17 @@ impl Interface {
     #[inline(always)]
     pub fn wake_if_asleep(&self, rank: usize) {
         self.wake(self.job.sleep_word(rank), rank);
+    }
+
+    /// As [`Interface::wake_if_asleep`], of several that wait for one store.
+    pub fn wake_all_asleep(&self, ranks: impl Iterator<Item = usize>) {
+        // One fence for all: each word is read after the store.
+        self.fences.get().of_waker();
+        for rank in ranks {
+            if self.job.sleep_word(rank).is_announced() {
+                self.wake_sleeper(rank);
+            }
+        }
     }
 
     #[inline(always)]

@@ -47,6 +47,7 @@ pub(super) fn of_error(error: &Error) -> i32 {
         Error::Misaligned { .. } => UNALIGN_OFF,
         Error::OutOfMemory { .. } => MEMALLOC,
         error if is_file_limit(error) => EMFILE,
+        // Also where the network has no further interface for a queue: no memory is short.
         _ => ERROR,
     };
     tracing::warn!(code, %error, "a GASPI call fails");
@@ -89,6 +90,8 @@ mod tests {
         };
         assert_eq!([of_start(&os(libc::EMFILE)), of_error(&os(libc::ENFILE))], [EMFILE; 2]);
         assert_eq!([of_start(&os(libc::EPERM)), of_error(&os(libc::EPERM))], [ERROR; 2]);
+        let no_context = Error::NoContext { limit: 127, network: "TCP".into(), place: crate::CalledAt::default() };
+        assert_eq!(of_error(&no_context), ERROR);
         assert_eq!(of_start(&Error::Start("nobody answers".into())), SN);
         assert_eq!(text(QUEUE_FULL), Some("The queue has queue_size_max open requests: call gaspi_wait."));
     }

@@ -74,7 +74,7 @@ pub(super) fn of_error(error: &Error) -> i32 {
         Error::PeerLost { .. } | Error::Standstill { .. } => PEER_LOST,
         Error::HandlerPanicked { .. } => HANDLER_PANICKED,
         Error::BadAddress { .. } | Error::Misaligned { .. } => BAD_ADDRESS,
-        Error::OutOfMemory { .. } => MEMORY_EXHAUSTED,
+        Error::OutOfMemory { .. } | Error::NoContext { .. } => MEMORY_EXHAUSTED,
         Error::InsideHandler { .. } => IN_HANDLER,
         Error::RankOutOfRange { .. } => TGT,
         _ => RUNTIME,

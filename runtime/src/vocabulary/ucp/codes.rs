@@ -45,7 +45,7 @@ impl From<Error> for Status {
             Error::OutOfMemory { .. } => NO_MEMORY,
             Error::InvalidArgument { .. } | Error::InsideHandler { .. } | Error::Forked { .. } => INVALID_PARAM,
             Error::TimedOut { .. } => TIMED_OUT,
-            Error::WouldBlock { .. } => NO_RESOURCE,
+            Error::WouldBlock { .. } | Error::NoContext { .. } => NO_RESOURCE,
             _ => IO_ERROR,
         })
     }
