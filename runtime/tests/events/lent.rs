@@ -213,12 +213,17 @@ fn a_wait_of_a_context_for_its_buffer_ends_with_the_buffer_though_ranks_die() {
         for memory in [Memory::Posted, Memory::Emulated] {
             let job = Simulated::new(Config { memory, ..Config::new(3, seed).wild() });
             let results = job.run(|world| -> Result<usize> {
-                let numbers = world.alloc::<u64>(LEN)?;
+                let (numbers, bell) = (world.alloc::<u64>(LEN)?, world.bell()?);
                 world.barrier()?;
+                if world.rank() != 1 {
+                    bell.ring(1)?;
+                }
                 match world.rank() {
                     0 => {}
                     1 => {
-                        world.sleep(Duration::from_nanos(300 * seed));
+                        // The others have left the barrier.
+                        bell.wait(2)?;
+                        world.sleep(Duration::from_micros(10 * seed));
                         job.network().kill(1);
                         return Ok(0);
                     }
