@@ -45,7 +45,7 @@ impl Launcher {
         command
     }
 
-    /// Runs each group of ranks with its program. Hydra itself dies of SIGPIPE now and then, on a crowded machine: then once more.
+    /// Runs each group of ranks with its program. Hydra itself dies of SIGPIPE now and then, on a crowded machine: then again, a few times.
     fn groups(self, groups: &[(usize, &[&str])]) -> Outcome {
         let mut command = self.command();
         for (number, (ranks, program)) in groups.iter().enumerate() {
@@ -54,8 +54,14 @@ impl Launcher {
             }
             command.args(["-n", &ranks.to_string()]).args(*program);
         }
-        let outcome = run(&mut command, LIMIT);
-        if outcome.status.signal() == Some(libc::SIGPIPE) { run(&mut command, LIMIT) } else { outcome }
+        let mut outcome = run(&mut command, LIMIT);
+        for _ in 0..9 {
+            if outcome.status.signal() != Some(libc::SIGPIPE) {
+                break;
+            }
+            outcome = run(&mut command, LIMIT);
+        }
+        outcome
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::Config;
-use bellwether_runtime::{Error, Result, Settings, Simulated, Threads, Transport, World};
+use bellwether_runtime::{Error, Result, Settings, Simulated, Sum, Team, Threads, Transport, Waitable, World};
 use bellwether_tests::process::{command, run};
 use bellwether_tests::waiting::{self, Heard};
 use bellwether_tests::watchdog;
@@ -72,6 +72,44 @@ fn what_another_world_drives_is_refused() {
         Ok(())
     });
     expect_all("two worlds", outcomes.expect("starts"));
+}
+
+#[test]
+fn what_has_given_its_result_is_refused() {
+    let program = |world: &World| {
+        let (words, team) = (world.alloc::<u64>(8)?, Team::world(world)?);
+        let next = (world.rank() + 1) % world.size();
+        let mut call = world.call(next, (), |_, ()| 7u8)?;
+        let (mut get, mut swap) = (words.get_async(next, 0), words.compare_swap_async(next, 1, 0, 1));
+        let mut sum = team.allreduce_async(vec![1u64], Sum);
+        let mut returned = world.operation().put_owned(&words, next, 2, vec![1; 2])?;
+        // All of them are in flight, or ready.
+        world.wait_every(&mut [&mut call, &mut get, &mut swap, &mut sum, &mut returned])?;
+        world.block_on(&mut call)?;
+        world.block_on(&mut get)?;
+        world.block_on(&mut swap)?;
+        world.block_on(&mut sum)?;
+        world.block_on(&mut returned)?;
+        let items: [&mut dyn Waitable; 5] = [&mut call, &mut get, &mut swap, &mut sum, &mut returned];
+        for item in items {
+            for refused in
+                [world.wait_any_for(SOON, &mut [&mut *item]).map(drop), world.wait_every_for(SOON, &mut [&mut *item])]
+            {
+                let Err(Error::InvalidArgument { why, .. }) = refused else { panic!("{refused:?}") };
+                assert!(why.contains("given its result"), "{why}");
+            }
+        }
+        world.barrier()
+    };
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let _guard = watchdog::guard(format!("{transport:?}"), LIMIT);
+        let job = Threads::new(2).settings(over(transport)).deadline(LIMIT);
+        expect_all("taken", job.run(program).expect("starts"));
+    }
+    for seed in 0..3 {
+        let _guard = watchdog::guard(format!("seed {seed}"), LIMIT);
+        expect_all("taken", Simulated::new(Config::new(2, seed).wild()).run(program).expect("starts"));
+    }
 }
 
 #[test]

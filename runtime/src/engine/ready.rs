@@ -8,4 +8,9 @@ pub trait Ready {
 
     /// The address of the engine that drives it, if only one does.
     fn driver(&self) -> Option<*const ()>;
+
+    /// Whether it has given its result before: a wait for it would not end.
+    fn is_taken(&self) -> bool {
+        false
+    }
 }

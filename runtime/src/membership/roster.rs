@@ -187,7 +187,7 @@ impl JobMemory {
     }
 
     /// Which fences the kernels allow. Which ones a rank uses, as sleeper and as waker, is the engine's choice
-    /// ([`Interface::fences`](crate::transport::shm::Interface::fences)): where ranks share cores or are reached over a network, full ones.
+    /// (`Interface::fences` of the transport over shared memory): where ranks share cores or are reached over a network, full ones.
     pub fn allowed_fences(&self) -> Fences {
         if self.header().full_fence.load(Ordering::SeqCst) != 0 { Fences::Full } else { Fences::Asymmetric }
     }

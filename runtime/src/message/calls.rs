@@ -75,6 +75,10 @@ impl Calls {
         matches!(self.slots.borrow_mut().of(number), Some(Slot { state: State::Answered(_), .. }))
     }
 
+    pub fn is_closed(&self, number: u64) -> bool {
+        self.slots.borrow_mut().of(number).is_none()
+    }
+
     /// Takes the answer, if it is there, and closes the call.
     ///
     /// # Panics

@@ -387,6 +387,10 @@ impl<R> Ready for Call<R> {
     fn driver(&self) -> Option<*const ()> {
         Some(Rc::as_ptr(&self.messages.engine).cast())
     }
+
+    fn is_taken(&self) -> bool {
+        self.messages.calls.is_closed(self.number)
+    }
 }
 
 impl<R> std::fmt::Debug for Call<R> {

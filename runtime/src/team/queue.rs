@@ -332,6 +332,10 @@ impl<R> Ready for Pending<R> {
     fn driver(&self) -> Option<*const ()> {
         Some(Rc::as_ptr(&self.shared.context.hub.engine).cast())
     }
+
+    fn is_taken(&self) -> bool {
+        self.is_done() && self.result.borrow().is_none()
+    }
 }
 
 /// Runs `body`; its panic is told to the team, and is then the caller's. Nothing unwinds through who drives it: that may be a

@@ -179,8 +179,15 @@ impl<R> Future for Posted<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
         let engine = Rc::clone(&self.engine);
-        let place = self.place;
-        engine.poll_ready(self.doing, context, || self.advance()).map_err(|error| error.at(place))
+        let (doing, place) = (self.doing, self.place);
+        let advance = || {
+            let outcome = self.advance();
+            if matches!(outcome, Ok(Some(_))) {
+                *self.stage = Stage::Taken;
+            }
+            outcome
+        };
+        engine.poll_ready(doing, context, advance).map_err(|error| error.at(place))
     }
 }
 
@@ -191,6 +198,10 @@ impl<R> Ready for Posted<R> {
 
     fn driver(&self) -> Option<*const ()> {
         Some(Rc::as_ptr(&self.engine).cast())
+    }
+
+    fn is_taken(&self) -> bool {
+        matches!(*self.stage, Stage::Taken)
     }
 }
 

@@ -113,6 +113,10 @@ impl<B> Ready for Returned<B> {
     fn driver(&self) -> Option<*const ()> {
         None
     }
+
+    fn is_taken(&self) -> bool {
+        matches!(*self.slot.lock(), Slot::Taken)
+    }
 }
 
 /// A buffer that is given back when this is dropped.

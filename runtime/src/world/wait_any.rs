@@ -24,8 +24,8 @@ impl World {
     /// one type; it takes the result.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an empty list, and for an item of another world; [`Error::PeerLost`] if a rank died before one was
-    /// ready; [`Error::InsideHandler`].
+    /// [`Error::InvalidArgument`] for an empty list, for an item of another world, and for one that has given its result before;
+    /// [`Error::PeerLost`] if a rank died before one was ready; [`Error::InsideHandler`].
     ///
     /// # Examples
     /// ```
@@ -87,8 +87,8 @@ impl World {
         self.wait_first("wait_any_for", Some(limit), items)
     }
 
-    /// Waits until every one of `items` has been ready. An item is not asked again after that. As with [`World::wait_any`] nothing is taken: each gives its result at once then.
-    /// [`World::wait_all`] is for futures of one type; it takes the results.
+    /// Waits until every one of `items` has been ready. An item is not asked again after that. As with [`World::wait_any`] nothing is
+    /// taken: each gives its result at once then. [`World::wait_all`] is for futures of one type; it takes the results.
     ///
     /// # Errors
     /// As [`World::wait_any`], except that an empty list is ready.
@@ -140,15 +140,19 @@ impl World {
     }
 
     /// # Errors
-    /// [`Error::InvalidArgument`] if one is driven by another world.
+    /// [`Error::InvalidArgument`] if one is driven by another world, or has given its result.
     fn check_items(&self, operation: &'static str, items: &[&mut dyn Waitable]) -> Result<()> {
         let own = Rc::as_ptr(self.engine()).cast();
-        match items.iter().position(|item| item.driver().is_some_and(|driver| driver != own)) {
-            None => Ok(()),
-            Some(at) => {
-                let why = format!("item {at} of the list is of another world, which this wait does not drive");
-                Err(Error::InvalidArgument { operation, why })
-            }
+        for (at, item) in items.iter().enumerate() {
+            let why = if item.driver().is_some_and(|driver| driver != own) {
+                "is of another world, which this wait does not drive"
+            } else if item.is_taken() {
+                "has given its result before; leave it out"
+            } else {
+                continue;
+            };
+            return Err(Error::InvalidArgument { operation, why: format!("item {at} of the list {why}") });
         }
+        Ok(())
     }
 }
