@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bellwether::sim::Config;
@@ -152,7 +152,7 @@ fn a_full_target_is_backpressure_and_room_comes_back() {
     const MOST: usize = 100_000;
     for transport in [Transport::Auto, Transport::ShmContract] {
         let _guard = watchdog::guard("a full target", LIMIT);
-        let (sent, told) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (sent, told, away) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let job = Threads::new(2).settings(over(transport)).deadline(LIMIT);
         let outcomes = job.build(|mut builder| -> Result<()> {
             let came = Rc::new(Cell::new(0));
@@ -162,6 +162,11 @@ fn a_full_target_is_backpressure_and_room_comes_back() {
             world.barrier()?;
             if world.rank() == 0 {
                 let context = world.context()?;
+                // In the barrier it would run handlers.
+                while !away.load(Ordering::Acquire) {
+                    world.poll()?;
+                    std::thread::yield_now();
+                }
                 let fill = |payload: &[u8]| -> Result<()> {
                     // A network needs some attempts to learn that there is room.
                     let mut refused = 0;
@@ -184,6 +189,7 @@ fn a_full_target_is_backpressure_and_room_comes_back() {
                 }
                 told.store(2, Ordering::Release);
             } else {
+                away.store(true, Ordering::Release);
                 while told.load(Ordering::Acquire) == 0 {
                     std::thread::yield_now();
                 }
