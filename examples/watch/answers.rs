@@ -141,7 +141,7 @@ impl<'w> Answers<'w> {
         self.failed.set(Some(first));
     }
 
-    /// What each rank tells of itself.
+    /// Asks all ranks for their state.
     async fn ask_all(&self) -> Vec<Asked> {
         let mut all = vec![Asked::Silent; self.world.size()];
         let mut calls: Vec<Option<Call<Moment>>> = Vec::new();

@@ -226,7 +226,7 @@ fn show_frame(plate: &SharedPlate<'_>, shown: Option<&Answers<'_>>) -> bellwethe
     Ok(())
 }
 
-/// What a rank tells of itself when it is asked.
+/// The answer of a rank that is asked for its state.
 fn look(context: &bellwether::Context<'_>) -> bellwether_examples::heat::live::Moment {
     context.state::<Rc<Live>>().expect("set before the barrier").look()
 }

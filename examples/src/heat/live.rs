@@ -98,8 +98,8 @@ impl Live {
         self.rings.set(self.rings.get() + rings);
     }
 
-    /// What it did most of the time since the last look, apart from answers; its steps, its rings, nanoseconds in waits, and nanoseconds
-    /// since it began. It is asked where it waits or answers: what it does at that time would say no more.
+    /// The state of this rank: what took most time since the last look, apart from answers; steps, rings, nanoseconds in waits, and
+    /// nanoseconds since the start. A rank is asked while it waits or answers, so what it does at that moment tells nothing.
     pub fn look(&self) -> Moment {
         self.switch(self.doing.get());
         let spent = self.spent.get();

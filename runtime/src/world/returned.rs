@@ -43,7 +43,7 @@ impl<B> Slot<B> {
 }
 
 impl<B> Returned<B> {
-    /// The buffer, if the network has read it and nobody has taken it yet. Makes no progress.
+    /// Takes the buffer, if the network has read it. `None` before that, and when it was taken. Makes no progress.
     pub fn take(&self) -> Option<B> {
         self.slot.lock().take()
     }

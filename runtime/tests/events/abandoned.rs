@@ -395,7 +395,7 @@ fn a_peer_that_only_a_context_has_lost_gets_its_room_back() {
         let got = array.get_slice(1, 0, &mut buffer);
         assert!(matches!(got, Err(Error::PeerLost { rank: 1, cause: Loss::Disconnected, .. })), "{got:?}");
         while handled.get() < MESSAGES && network.now() < start + 100 * PARTED {
-            // It tells of the loss each time.
+            // Each poll fails with the loss.
             let _ = world.poll();
             world.sleep(Duration::from_nanos(DETECTED));
         }

@@ -11,7 +11,7 @@ use bellwether_runtime::{
     Completion, Counter, Error, Event, Result, Simulated, ThreadArray, ThreadContext, Transport, World,
 };
 
-use super::threads;
+use super::{Dropped, threads};
 
 /// Words of a buffer that is registered for its put.
 const LEN: usize = 40_000;
@@ -112,21 +112,6 @@ fn owned(world: &World, kind: Kind) -> Result<()> {
     world.barrier()?;
     assert_eq!((numbers.load(0), numbers.load(LEN - 1)), (7, 7));
     world.barrier()
-}
-
-/// Tells when it is dropped.
-struct Dropped(Vec<u64>, Arc<AtomicBool>);
-
-impl AsRef<[u64]> for Dropped {
-    fn as_ref(&self) -> &[u64] {
-        &self.0
-    }
-}
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.1.store(true, Ordering::SeqCst);
-    }
 }
 
 /// Long and short ranges of this rank's part of an array go to the next rank, and to this rank itself.

@@ -391,7 +391,7 @@ impl Side<'_> {
                 },
                 Err(_) => (false, 1),
             };
-        // What it said before it ended comes before its end.
+        // The rank's last requests and output are passed on before its end is told.
         self.serve_rank(seat);
         self.pass_on_all(seat);
         let rank = self.job.first + seat;
