@@ -63,8 +63,14 @@ pub(super) fn lost(task: &Task) {
     let (me, n) = place(handle);
     gfence(handle);
     if me == n - 1 {
+        // A task that is still in its fence would fail there.
+        while lock(&seen(handle)).calls.len() < n - 1 {
+            ok(raw::probe(handle), "probe");
+            std::thread::yield_now();
+        }
         end(&format!("lost: task {me} ends"));
     }
+    ok(send(handle, n - 1, TAKE, &Header::default(), &[1; 8], [null(); 3]), "send");
     let never = Counter::new();
     // SAFETY: a valid counter.
     let waited = unsafe { raw::waitcntr(handle, &never, 1, null_mut()) };
