@@ -284,6 +284,20 @@ fn g01_to_g71_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
 }
 
+/// The two share no memory: all goes over TCP.
+#[test]
+fn g01_to_g71_rows_between_two_hosts() {
+    let program = env!("CARGO_BIN_EXE_gaspi_rows");
+    if MPIRUN.is_here() {
+        let mut mpirun = MPIRUN.command();
+        mpirun.args(["-n", "1", "env", "BELLWETHER_HOST=a", program, "all"]);
+        mpirun.args([":", "-n", "1", "env", "BELLWETHER_HOST=b", program, "all"]);
+        let outcome = run(&mut mpirun, Duration::from_secs(1100)).expect_success();
+        let expected: String = gaspi::ROWS.iter().map(|(name, _)| format!("{name}: 2 processes\n")).collect();
+        assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    }
+}
+
 /// `mpirun` is told to let the others go on, and hydra cannot be.
 #[test]
 fn g25_g70_g71_one_of_four_is_killed_under_mpirun_and_the_others_go_on() {
