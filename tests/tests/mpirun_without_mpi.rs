@@ -284,18 +284,28 @@ fn g01_to_g71_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
 }
 
-/// The two share no memory: all goes over TCP.
-#[test]
-fn g01_to_g71_rows_between_two_hosts() {
-    let program = env!("CARGO_BIN_EXE_gaspi_rows");
+/// The same between two hosts, which share no memory: all goes over TCP.
+fn rows_between_hosts(program: &str, names: &[&str], ranks: &str) {
     if MPIRUN.is_here() {
         let mut mpirun = MPIRUN.command();
+        // By its name, as the rows of LAPI ask whether ranks have mapped each other's memory.
+        mpirun.env("BELLWETHER_TRANSPORT", "tcp");
         mpirun.args(["-n", "1", "env", "BELLWETHER_HOST=a", program, "all"]);
         mpirun.args([":", "-n", "1", "env", "BELLWETHER_HOST=b", program, "all"]);
         let outcome = run(&mut mpirun, Duration::from_secs(1100)).expect_success();
-        let expected: String = gaspi::ROWS.iter().map(|(name, _)| format!("{name}: 2 processes\n")).collect();
+        let expected: String = names.iter().map(|name| format!("{name}: 2 {ranks}\n")).collect();
         assert_eq!(outcome.stdout, expected, "{outcome:#?}");
     }
+}
+
+#[test]
+fn l01_to_l65_rows_between_two_hosts() {
+    rows_between_hosts(env!("CARGO_BIN_EXE_lapi_rows"), &names(lapi::ROWS), "tasks");
+}
+
+#[test]
+fn g01_to_g71_rows_between_two_hosts() {
+    rows_between_hosts(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
 }
 
 /// `mpirun` is told to let the others go on, and hydra cannot be.
