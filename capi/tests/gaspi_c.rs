@@ -52,7 +52,7 @@ fn g25_g53_g70_g71_the_others_go_on_when_a_rank_is_killed() {
     let program = program("loop");
     for way in ["kill", "die", "exit"] {
         for ranks in [3, 4] {
-            let done = program.launched_for(ranks, "30s", &[way]);
+            let done = program.launched_for(ranks, "60s", &[way]);
             for rank in 0..ranks - 1 {
                 let line = format!("loop: rank {rank} goes on with {}\n", ranks - 1);
                 assert!(done.stdout.contains(&line), "{way}: {done:#?}");

@@ -85,7 +85,7 @@ fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
 
 #[test]
 fn a_task_that_ends_without_term_is_lost_to_the_others() {
-    let done = program("misuse").launched(3, &["lost"]);
+    let done = program("misuse").launched_for(3, "60s", &["lost"]);
     for task in 1..3 {
         assert!(done.stdout.contains(&format!("lost: task {task} was told\n")), "{done:#?}");
     }
@@ -114,7 +114,7 @@ fn l55_l56_tasks_begin_and_end_in_many_ways() {
         }
     }
     // They did not end well, but none of them hangs.
-    life("abandoned", 2, &program.launched(2, &["abandoned"]));
+    life("abandoned", 2, &program.launched_for(2, "60s", &["abandoned", "DIRECTORY"]));
 }
 
 #[cfg(feature = "mpi")]

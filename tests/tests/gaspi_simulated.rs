@@ -4,6 +4,7 @@ use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::gaspi::Process;
 use bellwether_runtime::{Settings, Simulated};
+use bellwether_tests::gaspi::killed::{self, End};
 use bellwether_tests::gaspi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
 
@@ -42,3 +43,21 @@ fn run(name: &str) {
 }
 
 bellwether_tests::gaspi_row_tests!(run);
+
+#[test]
+fn g70_g71_one_of_four_is_killed_and_the_others_go_on() {
+    let name = "one of four is killed";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 3, |seed| {
+        for (network, config) in [("in order", Config::new(4, seed)), ("out of order", Config::new(4, seed).wild())] {
+            watchdog::at(format!("{network}, seed {seed}"));
+            let job = Simulated::new(config);
+            let ran = job.build(|builder| {
+                let process = Process::start(builder).expect("starts");
+                let kill = || job.network().kill(2);
+                killed::one_of_four(Task { process, virtual_time: true, emulated: false }, End::By(&kill));
+            });
+            ran.unwrap_or_else(|error| panic!("{network}: {error}"));
+        }
+    });
+}

@@ -1,7 +1,8 @@
 //! The rows of GASPI's table between processes that are threads, with the default and with awkward settings.
 
 use bellwether_runtime::vocabulary::gaspi::Process;
-use bellwether_runtime::{Settings, Threads};
+use bellwether_runtime::{Settings, Threads, Transport};
+use bellwether_tests::gaspi::killed::{self, End};
 use bellwether_tests::gaspi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
 
@@ -43,3 +44,22 @@ fn run(name: &str) {
 }
 
 bellwether_tests::gaspi_row_tests!(run);
+
+#[test]
+fn g70_g71_one_of_four_leaves_and_the_others_go_on() {
+    let _guard = watchdog::guard("one of four leaves", LIMIT);
+    for (what, settings) in [("the default", Settings::default()), ("over the contract", over_the_contract())] {
+        watchdog::at(what);
+        let ran = Threads::new(4).settings(settings).build(|builder| {
+            let process = Process::start(builder).expect("starts");
+            killed::one_of_four(Task { process, virtual_time: false, emulated: cfg!(bellwether_tsan) }, End::Leaves);
+        });
+        ran.unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+fn over_the_contract() -> Settings {
+    let mut settings = Settings::default();
+    settings.transport = Transport::ShmContract;
+    settings
+}

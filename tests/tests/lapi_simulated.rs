@@ -33,7 +33,7 @@ fn run(name: &str) {
             settings.message_memory = 32 << 10;
             let ran = Simulated::new(config).settings(settings).build(|builder| {
                 let job = Job::start(builder).expect("starts");
-                let task = Task { job, virtual_time: true, attaches: false, maps_statics: false };
+                let task = Task { job, virtual_time: true, emulated: false, attaches: false, maps_statics: false };
                 row(&task);
                 task.job.finish().expect("finishes");
             });

@@ -35,7 +35,8 @@ fn run(name: &str) {
         let attaches = settings.cross_memory_attach;
         let ran = Threads::new(ranks).settings(settings).build(|builder| {
             let job = Job::start(builder).expect("starts");
-            let task = Task { job, virtual_time: false, attaches, maps_statics: false };
+            let task =
+                Task { job, virtual_time: false, emulated: cfg!(bellwether_tsan), attaches, maps_statics: false };
             row(&task);
             task.job.finish().expect("finishes");
         });

@@ -284,6 +284,46 @@ fn g01_to_g71_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
 }
 
+/// The same between two hosts, which share no memory: all goes over TCP.
+fn rows_between_hosts(program: &str, names: &[&str], ranks: &str) {
+    if MPIRUN.is_here() {
+        let mut mpirun = MPIRUN.command();
+        // By its name, as the rows of LAPI ask whether ranks have mapped each other's memory.
+        mpirun.env("BELLWETHER_TRANSPORT", "tcp");
+        mpirun.args(["-n", "1", "env", "BELLWETHER_HOST=a", program, "all"]);
+        mpirun.args([":", "-n", "1", "env", "BELLWETHER_HOST=b", program, "all"]);
+        let outcome = run(&mut mpirun, Duration::from_secs(1100)).expect_success();
+        let expected: String = names.iter().map(|name| format!("{name}: 2 {ranks}\n")).collect();
+        assert_eq!(outcome.stdout, expected, "{outcome:#?}");
+    }
+}
+
+#[test]
+fn l01_to_l65_rows_between_two_hosts() {
+    rows_between_hosts(env!("CARGO_BIN_EXE_lapi_rows"), &names(lapi::ROWS), "tasks");
+}
+
+#[test]
+fn g01_to_g71_rows_between_two_hosts() {
+    rows_between_hosts(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");
+}
+
+/// `mpirun` is told to let the others go on, and hydra cannot be.
+#[test]
+fn g25_g70_g71_one_of_four_is_killed_under_mpirun_and_the_others_go_on() {
+    if !MPIRUN.is_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut mpirun = MPIRUN.command();
+    mpirun.args(["--enable-recovery", "-n", "4", env!("CARGO_BIN_EXE_gaspi_rows"), "killed"]).arg(folder.path());
+    let outcome = run(&mut mpirun, Duration::from_secs(300));
+    let mut went_on: Vec<_> =
+        std::fs::read_dir(&folder).expect("it is there").map(|file| file.expect("a file").file_name()).collect();
+    went_on.sort();
+    assert_eq!(went_on, ["0", "1", "3"], "{outcome:#?}");
+}
+
 #[test]
 fn a_rank_that_never_comes_is_not_waited_for_for_ever() {
     for launcher in launchers() {

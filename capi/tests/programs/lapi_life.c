@@ -1,7 +1,9 @@
 /*
- * How tasks begin and end. Usage: lapi_life early | destructor | again | threads | abandoned
+ * How tasks begin and end. Usage: lapi_life early | destructor | again | threads | abandoned DIRECTORY
  */
 #include "lapi_test.h"
+
+static const char *directory;
 
 static void term_late(void) {
     fence_all();
@@ -76,12 +78,23 @@ static void *block(lapi_handle_t *handle, void *uhdr, uint *uhdr_len, ulong *msg
 
 /* Every task exits without LAPI_Term, in the middle of a completion handler, and no exit waits. */
 static void abandoned(void) {
+    char path[4096];
+    int task;
+    CHECK(directory != NULL);
     start();
     OK(LAPI_Addr_set(hndl, (void *)block, 1));
     fence_all();
     OK(LAPI_Amsend(hndl, me, (void *)1, NULL, 0, NULL, 0, NULL, NULL, NULL));
     while (!__atomic_load_n(&entered, __ATOMIC_ACQUIRE))
         OK(LAPI_Probe(hndl));
+    /* A call of LAPI would fail beside a task that has exited: each leaves a file, and waits for those of all. */
+    for (task = 0; task < n; task++) {
+        snprintf(path, sizeof path, "%s/%d", directory, (me + task) % n);
+        if (task == 0)
+            CHECK(fclose(fopen(path, "w")) == 0);
+        while (access(path, F_OK) != 0)
+            pause_ms(1);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -92,7 +105,8 @@ int main(int argc, char **argv) {
     unsigned i;
     alarm(90);
     for (i = 0; i < sizeof ways / sizeof *ways; i++)
-        if (argc == 2 && strcmp(argv[1], ways[i].name) == 0) {
+        if (argc >= 2 && strcmp(argv[1], ways[i].name) == 0) {
+            directory = argc == 3 ? argv[2] : NULL;
             ways[i].run();
             printf("%s: task %d of %d\n", argv[1], me, n);
             return 0;

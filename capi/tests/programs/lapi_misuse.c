@@ -445,13 +445,18 @@ static void unset(void) {
 
 /* A task that ends without LAPI_Term is lost to the others, whose calls return. */
 static void lost(void) {
-    lapi_cntr_t never;
+    lapi_cntr_t never, left, *at_first;
     int code;
     start();
     set(&never, 0);
-    fence_all();
-    if (me == 0)
+    set(&left, 0);
+    at_first = at(0, &left);
+    if (me == 0) {
+        /* A task that is still in its collective call would fail there. */
+        CHECK(wait_for(&left, n - 1) == 0);
         exit(0);
+    }
+    OK(LAPI_Put(hndl, 0, 0, NULL, NULL, at_first, NULL, NULL));
     code = LAPI_Waitcntr(hndl, &never, 1, NULL);
     GIVES(LAPI_ERR_PEER_LOST, code);
     CHECK(never.cntr == 0);

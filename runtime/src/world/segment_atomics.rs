@@ -170,10 +170,10 @@ impl World {
         if !address.is_multiple_of(width) {
             return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
         }
-        Ok(match self.mapped_here(rank, address, width) {
-            _ if by_network => Home::Network(remote),
-            Some(at) => Home::Here(at),
-            None => Home::Owner,
-        })
+        if by_network {
+            return Ok(Home::Network(remote));
+        }
+        let here = if self.engine.routes.is_mapped(rank) { self.mapped_here(rank, address, width) } else { None };
+        Ok(here.map_or(Home::Owner, Home::Here))
     }
 }

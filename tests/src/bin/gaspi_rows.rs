@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::gaspi::Process;
-use bellwether_tests::gaspi::{ROWS, Task, row};
+use bellwether_tests::gaspi::{ROWS, Task, killed, row};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
-    let killed = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
+    let folder = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
     // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Some(name) => row(name).into_iter().collect(),
         None => Vec::new(),
     };
-    if asked.is_empty() && killed.is_none() && measured.is_none() {
+    if asked.is_empty() && folder.is_none() && measured.is_none() {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
@@ -43,8 +43,8 @@ fn main() -> ExitCode {
     let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|set| set == "verbs");
     let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
-    if let Some(folder) = killed {
-        bellwether_tests::gaspi::killed::one_of_four(&task);
+    if let Some(folder) = folder {
+        killed::one_of_four(task, killed::End::Killed);
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
         // Whoever leaves would miss the process that is gone.
         return ExitCode::SUCCESS;

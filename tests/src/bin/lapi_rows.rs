@@ -39,7 +39,10 @@ fn main() -> ExitCode {
     let is_set = |name: &str, value: &str| std::env::var(name).is_ok_and(|set| set == value);
     let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();
     let (attaches, maps_statics) = (!is_set("BELLWETHER_CMA", "off"), is_set("BELLWETHER_STATIC_DATA", "on"));
-    let task = Task { job, virtual_time: false, attaches: maps && attaches, maps_statics: maps && maps_statics };
+    let (attaches, maps_statics) = (maps && attaches, maps && maps_statics);
+    // Where the tests have RDMA, that is emulated.
+    let task =
+        Task { job, virtual_time: false, emulated: is_set("BELLWETHER_TRANSPORT", "verbs"), attaches, maps_statics };
     for (name, run) in asked {
         run(&task);
         if me == 0 {

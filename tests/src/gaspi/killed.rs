@@ -1,4 +1,4 @@
-//! The rows about a process that is lost: one of four is killed, and the others go on.
+//! The rows about a process that is lost: one of four is killed or leaves, and the others go on.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,32 @@ use bellwether_runtime::vocabulary::gaspi::{
 };
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
+use crate::watchdog;
 
-/// Who is killed.
+/// Who is lost.
 const VICTIM: u16 = 2;
+/// The notification that tells the victim to leave.
+const GO: u32 = 50;
 /// Longest time that a call with a short limit takes, on a crowded machine.
 const SOON: Duration = Duration::from_secs(20);
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
-/// The program of one of four processes. The victim does not return.
+/// How the victim is lost.
+#[derive(Clone, Copy)]
+pub enum End<'a> {
+    /// Another process kills it by `proc_kill`: it is no thread of the same process.
+    Killed,
+    /// It leaves the job without finishing.
+    Leaves,
+    /// Another process calls this.
+    By(&'a dyn Fn()),
+}
+
+/// The program of one of four processes. The victim does not return if it is killed.
 ///
 /// # Panics
 /// If a row does not hold.
-pub fn one_of_four(task: &Task) {
+pub fn one_of_four(task: Task, end: End<'_>) {
     let p = &task.process;
     let gaspi = ok("begin", Gaspi::begin(p, Config::default()).block());
     let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
@@ -36,20 +50,28 @@ pub fn one_of_four(task: &Task) {
         ok("read", queue.read(segment.here(16..24), segment.there(VICTIM, 16)));
     }
     if here.me == usize::from(VICTIM) {
-        // Computes, and makes no call.
-        std::thread::sleep(Duration::from_secs(100));
-        panic!("it was not killed");
+        match end {
+            End::Killed => {
+                // Computes, and makes no call.
+                std::thread::sleep(Duration::from_secs(100));
+                panic!("it was not killed");
+            }
+            End::Leaves => assert_eq!(here.take(GO), 1),
+            End::By(_) => fails(codes::ERROR, p.notify_waitsome(S, FREE, 1, Block)),
+        }
+        // It gives nothing back.
+        std::mem::forget((by_number, dropped, closed, segment));
+        std::mem::forget(gaspi);
+        return drop(task);
     }
     if here.me == 0 {
         // The victim hands the end of the barrier on to another one.
         [1, 3].into_iter().for_each(|rank| assert_eq!(here.take(rank), 1));
-        g25_kill(&here);
+        g25_kill(&here, end);
     } else {
         here.tell(0, here.me as u32, 1, 0);
     }
-    while p.proc_ping(VICTIM).is_ok() {
-        fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, After(Duration::from_millis(1))));
-    }
+    is_gone(&here);
     g70_state(&here, queue);
     g71_limits(&here);
     let queues = ok("queue_num", p.queue_num());
@@ -60,7 +82,7 @@ pub fn one_of_four(task: &Task) {
     assert_eq!(p.queue_num(), Ok(queues - 2), "both are given back");
     segment_of_all(&gaspi, segment);
     group_of_the_others(&here);
-    waits_for_anybody(&here);
+    waits_for_anybody(&here, task.virtual_time);
     drop(by_number);
     drop(gaspi);
     fails(codes::NOINIT, p.proc_rank());
@@ -71,13 +93,28 @@ pub fn one_of_four(task: &Task) {
     }
 }
 
-fn g25_kill(here: &Here<'_>) {
+/// Waits until the victim is known to be lost, which is no operation that fails.
+fn is_gone(here: &Here<'_>) {
+    watchdog::at("the loss of the victim");
+    while here.p.proc_ping(VICTIM).is_ok() {
+        fails(codes::TIMEOUT, here.p.notify_waitsome(S, FREE, 1, After(Duration::from_millis(1))));
+    }
+}
+
+fn g25_kill(here: &Here<'_>, end: End<'_>) {
     assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
-    ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
-    // It is gone, and stays so.
-    ok("proc_kill", here.p.proc_kill(VICTIM, Test));
-    // No operation has failed yet.
-    assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+    match end {
+        End::Killed => {
+            ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
+            // It is gone, and stays so.
+            ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+            // No operation has failed yet.
+            assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+        }
+        End::Leaves => here.tell(VICTIM, GO, 1, 0),
+        End::By(kill) => kill(),
+    }
+    is_gone(here);
     fails(codes::ERROR, here.p.write(part(0, 0, 8), VICTIM, 0, Block));
     check_states(here);
 }
@@ -167,7 +204,7 @@ fn group_of_the_others(here: &Here<'_>) {
 }
 
 /// Waits without a limit go on while another process lives.
-fn waits_for_anybody(here: &Here<'_>) {
+fn waits_for_anybody(here: &Here<'_>, virtual_time: bool) {
     let p = here.p;
     if here.me == 0 {
         let mut came: Vec<_> = (0..2).map(|_| ok("passive_receive", p.passive_receive(S, 256, 8, Block)).0).collect();
@@ -179,7 +216,10 @@ fn waits_for_anybody(here: &Here<'_>) {
         fails(codes::ERROR, p.notify_waitsome(S, FREE, 1, Block));
         fails(codes::ERROR, p.passive_receive(S, 0, 8, Block));
     } else {
-        std::thread::sleep(Duration::from_millis(100));
+        // Rank 0 waits already, most often.
+        if !virtual_time {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         ok("passive_send", p.passive_send(S, 0, 0, 8, Block));
         assert_eq!(here.take(4), 1);
     }

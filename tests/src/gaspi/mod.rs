@@ -11,6 +11,7 @@ mod passive;
 mod queues;
 mod segments;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
@@ -95,6 +96,7 @@ rows! { $
     g42_deleted_segments_are_gone: segments::g42;
     g42_segments_end_while_threads_use_them: segments::g42_threads;
     g42_writes_to_oneself_end_with_the_segment: segments::g42_own;
+    g42_atomic_operations_end_with_the_segment: segments::g42_atomics;
     g43_size_pointer_and_list: segments::g43;
     g44_ranges_stay_inside: segments::g44;
     g45_writes_need_no_call_of_the_target: one_sided::g45;
@@ -225,6 +227,15 @@ impl Here<'_> {
 
     fn tell(&self, rank: Rank, id: u32, value: u32, queue: u8) {
         ok("notify", self.p.notify(Note { segment: S, id, value }, rank, queue, Block));
+    }
+}
+
+/// Sets a flag when it is dropped, also by a panic.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Rows about notifications.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Barrier};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{GROUP_ALL, Note, codes};
 
 use super::{S, Task, WHILE, fails, note, ok, part};
+use crate::watchdog;
 
 pub(super) fn g60(task: &Task) {
     task.works(|here| {
@@ -50,36 +51,42 @@ pub(super) fn g61(task: &Task) {
 }
 
 pub(super) fn g62(task: &Task) {
+    const THREADS: usize = 8;
+    const IDS: u32 = 100;
     task.works(|here| {
         if task.virtual_time {
             return;
         }
-        const THREADS: u32 = 4;
-        let (rounds, together) = (300, Barrier::new(THREADS as usize));
+        let rounds = task.times(10, 1000);
         // Not on the stack: the thread sanitizer does not see that a scope has ended, and what comes there next.
-        let winners = Arc::new(AtomicU32::new(0));
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (together, winners) = (&together, Arc::clone(&winners));
-                scope.spawn(move || {
-                    for round in 1..=rounds {
-                        if thread == 0 {
-                            here.tell(here.me as u16, 11, round, 0);
-                            if round % 100 == 0 {
-                                ok("wait", here.p.wait(0, Block));
-                            }
-                        }
-                        together.wait();
-                        if ok("reset", here.p.notify_reset(S, 11)) != 0 {
-                            winners.fetch_add(1, Ordering::Relaxed);
-                        }
-                        together.wait();
-                        assert_eq!(winners.load(Ordering::Relaxed), round);
-                        together.wait();
+        let got = Arc::new(AtomicU32::new(0));
+        let mut values: Vec<u32> = std::thread::scope(|scope| {
+            let resets = || {
+                let mut values = Vec::new();
+                while got.load(Ordering::Acquire) < rounds * IDS {
+                    let found = (0..IDS).map(|id| ok("reset", here.p.notify_reset(S, id))).filter(|value| *value != 0);
+                    let before = values.len();
+                    values.extend(found);
+                    got.fetch_add((values.len() - before) as u32, Ordering::Release);
+                    if values.len() == before {
+                        std::thread::yield_now();
                     }
-                });
+                }
+                values
+            };
+            let threads = [(); THREADS].map(|()| scope.spawn(resets));
+            watchdog::at("threads that reset the same notifications");
+            for round in 0..rounds {
+                (0..IDS).for_each(|id| here.tell(here.me as u16, id, round * IDS + id + 1, 0));
+                ok("wait", here.p.wait(0, Block));
+                while got.load(Ordering::Acquire) < (round + 1) * IDS {
+                    std::thread::yield_now();
+                }
             }
+            threads.into_iter().flat_map(|thread| thread.join().expect("resets")).collect()
         });
+        values.sort_unstable();
+        assert!(values.into_iter().eq(1..=rounds * IDS), "each value goes to one thread");
     });
 }
 

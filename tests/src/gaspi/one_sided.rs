@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, Note, Part, codes};
 
-use super::{S, Task, fails, note, ok, part, pattern, test_loop};
+use super::{S, Sets, Task, fails, note, ok, part, pattern, test_loop};
 use crate::watchdog;
 
 pub(super) fn g45(task: &Task) {
@@ -76,26 +76,53 @@ pub(super) fn g47(task: &Task) {
 }
 
 pub(super) fn g49(task: &Task) {
+    const SIZES: [u64; 7] = [8, 1, 24, 4096, 70_001, 8, 1 << 20];
     task.works(|here| {
-        let rounds = task.times(10, 300);
-        let sizes = [8u64, 1, 24, 4096, 70_001, 8, 1 << 20];
-        for round in 0..rounds {
-            let (mut at, mut places) = (0, Vec::new());
-            for i in 0..20 {
-                // The large ones are rare.
-                let size = if i == 7 { sizes[round % sizes.len()] } else { sizes[i % 3] };
-                places.push((at, size));
-                at += size;
-            }
-            here.fill(0, &pattern(round + here.me, at as usize));
-            for (at, size) in &places {
-                ok("write", here.p.write(part(*at, (2 << 20) + at, *size), here.next(), 0, Block));
+        // Writes of these sizes, then a notification; the one before does the same.
+        let round = |round: usize, sizes: &mut dyn Iterator<Item = u64>| {
+            let mut end = 0;
+            let places: Vec<_> = sizes
+                .map(|size| {
+                    end += size;
+                    (end - size, size)
+                })
+                .collect();
+            here.fill(0, &pattern(round + here.me, end as usize));
+            for (at, size) in places {
+                ok("write", here.p.write(part(at, (2 << 20) + at, size), here.next(), 0, Block));
             }
             here.tell(here.next(), 3, round as u32 + 1, 0);
             assert_eq!(here.take(3), round as u32 + 1);
-            assert_eq!(here.bytes(2 << 20, at as usize), pattern(round + usize::from(here.before()), at as usize));
+            assert_eq!(here.bytes(2 << 20, end as usize), pattern(round + usize::from(here.before()), end as usize));
             ok("wait", here.p.wait(0, Block));
             // The one before writes there again.
+            here.tell(here.before(), 4, 1, 1);
+            here.take(4);
+            ok("wait", here.p.wait(1, Block));
+        };
+        // The large ones are rare.
+        let some = |number: usize| (0..20).map(move |i| if i == 7 { SIZES[number % 7] } else { SIZES[i % 3] });
+        (0..task.times(10, 300)).for_each(|number| round(number, &mut some(number)));
+        round(300, &mut (0..task.times(100, 1000)).map(|i| if i == 500 { 1 << 20 } else { 8 + i % 1000 }));
+        // Ten thousand short ones, of which ten are under way at a time.
+        for ten in 0..task.times(3, 1000u32) {
+            let (len, value) = (116, ten + 1);
+            let seed = |rank: usize, slot: u32| rank + 7 * slot as usize + ten as usize;
+            for slot in 0..10 {
+                let at = 1024 * u64::from(slot);
+                here.fill(at, &pattern(seed(here.me, slot), len as usize));
+                for (start, size) in [(0, 8), (8, 100), (108, 8)] {
+                    let part = part(at + start, (2 << 20) + at + start, size);
+                    ok("write", here.p.write(part, here.next(), 0, Block));
+                }
+                here.tell(here.next(), 10 + slot, value, 0);
+            }
+            for slot in 0..10 {
+                assert_eq!(here.take(10 + slot), value);
+                let came = here.bytes((2 << 20) + 1024 * u64::from(slot), len as usize);
+                assert_eq!(came, pattern(seed(here.before().into(), slot), len as usize));
+            }
+            ok("wait", here.p.wait(0, Block));
             here.tell(here.before(), 4, 1, 1);
             here.take(4);
             ok("wait", here.p.wait(1, Block));
@@ -286,7 +313,8 @@ pub(super) fn g58(task: &Task) {
 pub(super) fn g59(task: &Task) {
     task.works(|here| {
         let p = here.p;
-        let times = task.times(30, 5_000);
+        // Through a network each add is waited for.
+        let times = task.times(30, if p.has_network() { 5_000 } else { 100_000 });
         let mut last = None;
         for _ in 0..times {
             let before = ok("add", p.atomic_fetch_add(S, 64, 0, 3, Block));
@@ -321,15 +349,6 @@ pub(super) fn g59(task: &Task) {
         }
         fails(codes::INV_REM_OFF, p.atomic_fetch_add(S, 4 << 20, here.next(), 1, Block));
     });
-}
-
-/// Sets a flag when it is dropped, also by a panic.
-struct Sets<'a>(&'a AtomicBool);
-
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 pub(super) fn g59_threads(task: &Task) {

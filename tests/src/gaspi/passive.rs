@@ -32,7 +32,7 @@ pub(super) fn g67(task: &Task) {
 
 pub(super) fn g68(task: &Task) {
     task.works(|here| {
-        let times = task.times(20, 300);
+        let times = task.times(20, 1000);
         if here.me == 0 {
             let mut left = vec![times; here.n];
             left[0] = 0;

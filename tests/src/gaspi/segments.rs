@@ -1,12 +1,12 @@
 //! Rows about segments.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Code, Config, GROUP_ALL, Note, Part, codes};
+use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
+use bellwether_runtime::vocabulary::gaspi::{Code, Config, Datatype, GROUP_ALL, Note, Operation, Part, Result, codes};
 
-use super::{S, Task, fails, note, ok, part, pattern, test_loop};
+use super::{FREE, S, Sets, Task, fails, note, ok, part, pattern, test_loop};
 
 pub(super) fn g38(task: &Task) {
     ok("config_set", task.process.config_set(Config { segment_max: 3, ..Config::default() }));
@@ -56,10 +56,13 @@ pub(super) fn g40(task: &Task) {
     task.works(|here| {
         let p = here.p;
         if here.me == 0 {
-            here.pause();
+            // The last to begin.
+            (1..here.n as u32).for_each(|rank| assert_eq!(here.take(rank), 1));
+        } else {
+            fails(codes::TIMEOUT, p.segment_create(30, 4096, GROUP_ALL, Test));
+            here.tell(0, here.me as u32, 1, 0);
         }
-        let (_, times) = test_loop("segment_create", |timeout| p.segment_create(30, 4096, GROUP_ALL, timeout));
-        assert!(here.n == 1 || here.me == 0 || times > 0 || task.virtual_time);
+        test_loop("segment_create", |timeout| p.segment_create(30, 4096, GROUP_ALL, timeout));
         fails(codes::INV_SEG, p.segment_create(30, 4096, GROUP_ALL, Block));
         here.fill(0, &pattern(here.me, 100));
         for rank in 0..here.n {
@@ -215,7 +218,7 @@ pub(super) fn g42_threads(task: &Task) {
         }
         let (p, me) = (here.p, here.me as u16);
         let over = AtomicBool::new(false);
-        let gone_or = |result: Result<(), Code>, others: &[i32]| {
+        let gone_or = |result: Result<()>, others: &[i32]| {
             let Err(Code(code)) = result else { return };
             assert!(code == codes::INV_SEG || others.contains(&code), "{code}");
             if code == codes::QUEUE_FULL {
@@ -291,5 +294,68 @@ pub(super) fn g42_own(task: &Task) {
             }
             over.store(true, Ordering::Relaxed);
         });
+    });
+}
+
+pub(super) fn g42_atomics(task: &Task) {
+    const BRIEF: u8 = 98;
+    const BOUND: u8 = 99;
+    task.works(|here| {
+        if task.virtual_time {
+            return;
+        }
+        let (p, me, next) = (here.p, here.me as u16, here.next());
+        let mut memory = vec![0u64; 8];
+        let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        // A change is made, or the segment is not there.
+        let is_done = |result: Result<u64>| match result {
+            Ok(_) => true,
+            gone => {
+                fails(codes::INV_SEG, gone);
+                false
+            }
+        };
+        let mut found = 0;
+        std::thread::scope(|scope| {
+            let changes = || {
+                while !over.load(Ordering::Acquire) {
+                    for rank in [me, next] {
+                        is_done(p.atomic_fetch_add(BRIEF, 8, rank, 1, Block));
+                        is_done(p.atomic_compare_swap(BRIEF, 16, rank, 0, 1, Block));
+                        let added = is_done(p.atomic_fetch_add(BOUND, 8, rank, 1, Block));
+                        done.fetch_add(added.into(), Ordering::Relaxed);
+                    }
+                }
+            };
+            let threads = [(); 2].map(|()| scope.spawn(changes));
+            let ends = Sets(&over);
+            for _ in 0..task.times(20, 100) {
+                ok("alloc", p.segment_alloc(BRIEF, 64));
+                // SAFETY: it stays, and until the segment is deleted only calls touch it.
+                unsafe { ok("bind", p.segment_bind(BOUND, memory.as_mut_ptr().cast(), 64)) };
+                // The others make progress meanwhile.
+                fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, After(Duration::from_micros(200))));
+                ok("delete", p.segment_delete(BRIEF));
+                ok("delete", p.segment_delete(BOUND));
+                // The program's again.
+                found += memory[1];
+                memory.fill(1 << 60);
+                std::thread::yield_now();
+                assert_eq!(memory, [1 << 60; 8], "the memory of a deleted segment was changed");
+                memory.fill(0);
+            }
+            // The others may still change words here, and this process theirs.
+            here.barrier();
+            drop(ends);
+            for thread in threads {
+                thread.join().expect("atomic operations");
+            }
+        });
+        let all = |mine: u64| {
+            let (mine, mut sum) = (mine.to_ne_bytes(), [0; 8]);
+            ok("allreduce", p.allreduce(&mine, &mut sum, Operation::Sum, Datatype::Ulong, GROUP_ALL, Block));
+            u64::from_ne_bytes(sum)
+        };
+        assert_eq!(all(found), all(done.into_inner()), "each that succeeded has changed its word once, no other has");
     });
 }

@@ -26,6 +26,8 @@ pub struct Task {
     pub job: Job,
     /// Time passes only while all tasks wait, and calls are for one thread.
     pub virtual_time: bool,
+    /// The machine is emulated, or a sanitizer watches, and all takes twenty times as long.
+    pub emulated: bool,
     /// Tasks reach each other's private memory by cross-memory attach.
     pub attaches: bool,
     /// Tasks have each other's static data mapped.
@@ -226,6 +228,11 @@ pub fn row(name: &str) -> Option<(&'static str, Row)> {
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 impl Task {
+    /// How often something is tried: the first where each time takes long.
+    fn times<T>(&self, few: T, many: T) -> T {
+        if self.virtual_time || self.emulated { few } else { many }
+    }
+
     /// A handle on the job. Collective.
     fn init(&self) -> Handle {
         let mut handle = 0;

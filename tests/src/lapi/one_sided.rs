@@ -280,7 +280,8 @@ pub(super) fn l41(task: &Task) {
 }
 
 pub(super) fn l42(task: &Task) {
-    let each = if task.virtual_time { 100 } else { 2000 };
+    // Where a message has to leave before the next has room, each takes as long as tasks take turns.
+    let each = task.times(100, if task.attaches { 100_000 } else { 2000 });
     with(task, |handle, me, _, _| {
         let (short, long) = (UnsafeCell::new(0i32), UnsafeCell::new(i64::from(u32::MAX)));
         let shorts = all(handle, short.get() as u64)[0] as *mut i32;

@@ -10,6 +10,7 @@ use super::queues::recent;
 use super::segments::number_of;
 use super::types::{Code, Rank, Result, SegmentId, Timeout};
 use crate::AtomicOp;
+use crate::error::Error;
 use crate::world::Completion;
 
 /// What is done: add a value, or store `new` where `expected` is.
@@ -24,8 +25,9 @@ impl Process {
     /// atomic operations on it. Resumable; it adds once.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SEG`]; [`codes::INV_REM_OFF`]; [`codes::UNALIGN_OFF`] unless the word's offset and its
-    /// address are multiples of 8; [`codes::TIMEOUT`]; [`codes::ERROR`] if the process is lost.
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SEG`], also if the segment is deleted during the call; [`codes::INV_REM_OFF`];
+    /// [`codes::UNALIGN_OFF`] unless the word's offset and its address are multiples of 8; [`codes::TIMEOUT`]; [`codes::ERROR`] if the
+    /// process is lost. After all but the last two the word is as it was.
     pub fn atomic_fetch_add(
         &self,
         segment: SegmentId,
@@ -129,7 +131,11 @@ impl Process {
             }
         };
         let outcome = self.place.wait("an atomic operation", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
-            Some(done.outcome()?.map_err(|error| state.failed(&error, rank.into())))
+            Some(done.outcome()?.map_err(|error| match error {
+                // The owner or its network rejects it: the segment was deleted after this process had looked it up.
+                Error::InvalidArgument { .. } => Code(codes::INV_SEG),
+                error => state.failed(&error, rank.into()),
+            }))
         });
         if outcome.is_err_and(Code::is_timeout) {
             self.place.enter()?.state.atomics.entry(key).or_default().push_back((done, fetched));

@@ -315,18 +315,24 @@ impl Place {
                 return outcome;
             }
             let mut nap = false;
-            match waited {
-                Ok(()) | Err(Error::TimedOut { .. }) => {}
+            let is_missed = match waited {
+                Ok(()) => false,
+                // A wait with a limit does not tell of a process that has left the job. What that had sent is handled first.
+                Err(Error::TimedOut { .. }) => engine.job.any_left() && !turn(world),
                 Err(Error::PeerLost { .. }) => {
-                    let is_left = |rank| rank != world.rank() && engine.job.loss(rank).is_none();
-                    let is_alone =
-                        matches!(partner, Partner::Any) && timeout == Timeout::Block && !(0..world.size()).any(is_left);
-                    if state.lose(world, partner).is_some() || is_alone {
-                        return Err(Code(codes::ERROR));
-                    }
                     nap = true;
+                    true
                 }
                 Err(error) => return Err(Code(codes::of_error(&error))),
+            };
+            if is_missed {
+                let is_here = |rank| rank != world.rank() && engine.job.loss(rank).is_none();
+                let is_alone =
+                    matches!(partner, Partner::Any) && timeout == Timeout::Block && !(0..world.size()).any(is_here);
+                if state.lose(world, partner).is_some() || is_alone {
+                    // What it had put is there by now.
+                    return ready(world, state).unwrap_or(Err(Code(codes::ERROR)));
+                }
             }
             if nap && self.is_simulated() {
                 world.sleep(NAP);
