@@ -284,7 +284,7 @@ impl HubAddress {
         }
         Err(Error::Start(format!(
             "{DOING}: the host of rank 0 cannot be reached by TCP from here ({}); hosts of one job need a network between \
-             them that lets such connections through",
+             them that lets such connections through; `bellwether doctor --hosts LIST` shows which addresses answer",
             if tried.is_empty() { "it has no address".into() } else { tried.join("; ") }
         )))
     }
