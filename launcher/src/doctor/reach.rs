@@ -21,10 +21,22 @@ pub fn pair(from: End<'_>, to: End<'_>, outcomes: &[Outcome]) -> Option<Finding>
         .map(|(address, outcome)| format!("{} ({}) {}", address.ip, address.interface, words(outcome)))
         .collect();
     let shown = shown.join(", ");
+    let route = |address: &Address| {
+        // By an interface of the same name if there is one.
+        let same = from.addresses.iter().find(|own| own.interface == address.interface).or(from.addresses.first());
+        let by = same.map_or("eth0", |own| own.interface.as_str());
+        format!("sudo ip route replace {} dev {by}  # on {}", address.ip, from.name)
+    };
     if let Some((reached, _)) = tried.iter().find(|(_, outcome)| **outcome == Outcome::Reached) {
+        let (unreached, _) = failed.first()?;
         let found = format!("{} reaches {} at {} ({}), but {shown}", from.name, to.name, reached.ip, reached.interface);
-        let mend = format!("export BELLWETHER_TCP_INTERFACE={}", reached.interface);
-        return (!failed.is_empty()).then(|| Finding::warning(what, found, mend));
+        // The setting is one for all hosts.
+        let is_common = from.addresses.iter().any(|own| own.interface == reached.interface);
+        let mend = match is_common && reached.interface != unreached.interface {
+            true => format!("export BELLWETHER_TCP_INTERFACE={}", reached.interface),
+            false => route(unreached),
+        };
+        return Some(Finding::warning(what, found, mend));
     }
     let found = format!("{} does not reach {}: {shown}", from.name, to.name);
     Some(match failed.first() {
@@ -38,10 +50,7 @@ pub fn pair(from: End<'_>, to: End<'_>, outcomes: &[Outcome]) -> Option<Finding>
             format!("{} and {} have the same addresses, and no other", from.name, to.name),
             format!("sudo ip address add ADDRESS/24 dev {}  # on {}", to.addresses[0].interface, to.name),
         ),
-        Some((address, Outcome::NoRoute(_))) => {
-            let by = from.addresses.first().map_or("eth0", |own| own.interface.as_str());
-            Finding::error(what, found, format!("sudo ip route replace {} dev {by}  # on {}", address.ip, from.name))
-        }
+        Some((address, Outcome::NoRoute(_))) => Finding::error(what, found, route(address)),
         Some((address, Outcome::Other)) => Finding::error(
             what,
             found,
@@ -81,6 +90,7 @@ mod tests {
     fn each_way_of_not_being_reached_has_its_mend() {
         let own = [address("eth0", "10.0.0.1")];
         let (a, both) = (End { name: "a", addresses: &own }, [address("eth0", "10.0.0.2"), address("ib0", "10.1.0.2")]);
+        let two = End { name: "a", addresses: &[address("ib0", "10.1.0.1"), address("eth0", "10.0.0.1")] };
         let b = End { name: "b", addresses: &both };
         let of = |outcomes: [Outcome; 2]| {
             let finding = pair(a, b, &outcomes)?;
@@ -89,7 +99,10 @@ mod tests {
         let error = |mend: &str| Some((State::Error, mend.to_owned()));
         assert_eq!(of([Outcome::Reached, Outcome::Reached]), None);
         assert_eq!(of([Outcome::Own, Outcome::Reached]), None, "a bridge that each host has");
-        let mend = "export BELLWETHER_TCP_INTERFACE=ib0".to_owned();
+        let warned = pair(two, b, &[Outcome::Silent, Outcome::Reached]).and_then(|finding| finding.mend);
+        assert_eq!(warned.as_deref(), Some("export BELLWETHER_TCP_INTERFACE=ib0"));
+        // Without that interface the caller could not use the setting.
+        let mend = "sudo ip route replace 10.0.0.2 dev eth0  # on a".to_owned();
         assert_eq!(of([Outcome::Silent, Outcome::Reached]), Some((State::Warning, mend)));
         let firewall = "sudo iptables -I INPUT -p tcp -s 10.0.0.1 -j ACCEPT  # on b";
         assert_eq!(of([Outcome::Silent, Outcome::Silent]), error(firewall));

@@ -27,8 +27,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// sent away calls again.
 const GRACE: Duration = Duration::from_millis(200);
 /// Callers, beside one for each host, that are held at a time before they have proved who they are. More wait in the
-/// listening socket's queue (`listen(2)`).
-const STRANGERS: usize = 64;
+/// listening socket's queue (`listen(2)`). Chosen: with [`GRACE`], 1280 a second that say nothing are sent away; a quarter of the
+/// descriptors that a process has by default.
+const STRANGERS: usize = 256;
+/// How often a leader calls an address from which nothing comes back. The kernel drops calls to a socket whose queue is full.
+const TRIES: usize = 3;
 /// How long the hub sleeps before it looks for callers again, and a leader before it calls a busy hub again.
 const PAUSE: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -257,9 +260,9 @@ impl HubAddress {
     /// [`Error::Start`] with each address that was tried, and what became of it.
     pub fn call(&self, host: usize) -> Result<Connection> {
         let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
-        let mut addresses = self.named();
+        let mut addresses: Vec<(SocketAddr, usize)> = self.named().into_iter().map(|address| (address, 1)).collect();
         while !addresses.is_empty() {
-            addresses.retain(|address| {
+            addresses.retain_mut(|(address, tries)| {
                 if reached.is_some() {
                     return false;
                 }
@@ -271,6 +274,10 @@ impl HubAddress {
                 match self.greet(address, host, TRY.min(left)) {
                     Ok(line) => reached = Some(line),
                     Err(error) if is_busy(&error) && start.elapsed() < LIMIT => return true,
+                    Err(error) if error.kind() == ErrorKind::TimedOut && *tries < TRIES => {
+                        *tries += 1;
+                        return true;
+                    }
                     Err(error) => tried.push(format!("{address}: {error}")),
                 }
                 false

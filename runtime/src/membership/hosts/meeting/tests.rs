@@ -161,6 +161,25 @@ fn of_two_leaders_of_one_host_one_is_let_in() {
 }
 
 #[test]
+fn a_hub_whose_queue_is_full_is_called_again() {
+    let (listener, hub) = HubListener::bind().unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
+    rustix::net::listen(&listener.listener, 1).unwrap();
+    // Strangers fill it: the kernel answers nobody else.
+    let strangers: Vec<TcpStream> =
+        std::iter::from_fn(|| TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok()).collect();
+    assert!(strangers.len() < 10, "the queue has room for {}", strangers.len());
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| hub.call(1).map(drop));
+        // Until its first call is over.
+        std::thread::sleep(TRY + Duration::from_millis(500));
+        let lines = listener.admit(2, || Ok(leader.is_finished())).unwrap();
+        leader.join().unwrap().unwrap();
+        assert_eq!(lines.len(), 1);
+    });
+}
+
+#[test]
 fn a_hub_that_answers_byte_by_byte_is_given_up_in_time() {
     let (one, mut other) = connection::tests::pair();
     let mut one = one;
@@ -277,6 +296,41 @@ fn a_flood_of_silent_callers_keeps_no_leader_out() {
     });
     let text = end();
     assert!(joined.is_ok() && text.contains("outcome Ok(1)"), "{joined:?}; the hub: {text}");
+}
+
+#[test]
+#[ignore = "the other process of strangers_by_the_thousand_keep_no_leader_out"]
+fn hub_among_thousands() {
+    let tasks = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let (before, listener, start) = (tasks(), listener_with_few_descriptors(60), Instant::now());
+    let admitted = listener.admit(2, || Ok(overdue(start))).map(|lines| lines.len());
+    println!("outcome {admitted:?}, {} more threads", tasks() - before);
+}
+
+#[test]
+fn strangers_by_the_thousand_keep_no_leader_out() {
+    let (hub, end) = in_a_process("hub_among_thousands");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
+    let own = Hello { from: (1, 0), to: HUB_END, position: NOWHERE, nonce: [1; NONCE] }.encode();
+    let other = Hello { from: (9, 0), to: HUB_END, position: NOWHERE, nonce: [1; NONCE] }.encode();
+    // What they say before they go: nothing, a part, all but the proof, a wrong proof with it, another host's, rubbish.
+    let with_proof = [&own[..], &[7; PROOF]].concat();
+    let words: [&[u8]; 6] = [&[], &own[..30], &own, &with_proof, &other, &[0xff; 500]];
+    let mut held = VecDeque::new();
+    for number in 0..4000 {
+        if let Ok(mut stranger) = TcpStream::connect_timeout(&address, TRY) {
+            // The hub may have hung up already.
+            let _ = stranger.write_all(words[number % words.len()]);
+            held.push_back(stranger);
+        }
+        // The last stay: more than the hub has descriptors for.
+        if held.len() > 100 {
+            held.pop_front();
+        }
+    }
+    let joined = hub.call(1).map(drop);
+    let text = end();
+    assert!(joined.is_ok() && text.contains("outcome Ok(1), 0 more threads"), "{joined:?}; the hub: {text}");
 }
 
 #[test]
