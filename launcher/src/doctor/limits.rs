@@ -270,8 +270,8 @@ pub fn allowed_cpus() -> usize {
 fn bytes(count: u64) -> String {
     match count {
         ..0x400 => format!("{count} B"),
-        ..0x10_0000 => format!("{} KiB", count >> 10),
-        ..0x4000_0000 => format!("{} MiB", count >> 20),
+        0x400..0x10_0000 => format!("{} KiB", count >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", count >> 20),
         _ => format!("{:.1} GiB", count as f64 / (1u64 << 30) as f64),
     }
 }

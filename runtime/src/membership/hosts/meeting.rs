@@ -254,7 +254,8 @@ impl HubAddress {
         named.map(|ip| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), self.port as u16)).collect()
     }
 
-    /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again.
+    /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again. So is an address
+    /// from which nothing comes back, a few times.
     ///
     /// # Errors
     /// [`Error::Start`] with each address that was tried, and what became of it.
