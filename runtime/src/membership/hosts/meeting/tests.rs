@@ -162,7 +162,10 @@ fn of_two_leaders_of_one_host_one_is_let_in() {
 
 #[test]
 fn a_hub_whose_queue_is_full_is_called_again() {
-    let (listener, hub) = HubListener::bind().unwrap();
+    let (listener, mut hub) = HubListener::bind().unwrap();
+    // One address: each is called for a while.
+    hub.addresses = Zeroable::zeroed();
+    hub.addresses[0] = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
     rustix::net::listen(&listener.listener, 1).unwrap();
     // Strangers fill it: the kernel answers nobody else.
