@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -275,6 +277,8 @@ fn hosts_that_cannot_be_reached() {
         ("exit 127", "exit status: 127", "scp "),
         ("exit 126", "exit status: 126", "chmod +x"),
         ("exec sleep 1000", "does not answer in time", "agent b true"),
+        // What it leaves behind holds its standard error.
+        ("echo gone >&2; sleep 1000 >/dev/null & echo $! > $(dirname $0)/left; exit 3", "gone", "agent b true"),
     ];
     for (agent, found_has, mend_has) in cases {
         let folder = folder();
@@ -284,7 +288,27 @@ fn hosts_that_cannot_be_reached() {
         let (state, found, mend) = finding(&all, 1, "agent");
         assert_eq!((&*state, code), ("error", 1), "{found}");
         assert!(found.contains(found_has) && mend.contains(mend_has), "{found}: {mend}");
+        if let Ok(left) = std::fs::read_to_string(folder.path().join("left")) {
+            // `doctor` has not waited for it.
+            assert!(Command::new("kill").arg(left.trim()).status().expect("a shell's tools").success());
+        }
     }
+}
+
+#[test]
+fn names_and_variables_that_are_no_utf_8() {
+    let odd = OsStr::from_bytes(b"odd\xff");
+    let mut command = bellwether(&[]);
+    command.arg(odd);
+    assert_eq!(run(command).code(), 2);
+    let mut command = bellwether(&["doctor", "--help"]);
+    command.arg0(odd);
+    assert_eq!(run(command).code(), 0);
+    let folder = folder();
+    let agent = script(&folder, "agent", r#"shift; exec "$@""#);
+    let mut command = bellwether(&["doctor", "--hosts", "a:1,b:1", "--agent", &agent]);
+    command.env("BELLWETHER_ODD", odd).env(odd, "1");
+    assert_eq!(finding(&examined(command).1, 1, "shared memory").0, "ok");
 }
 
 #[test]

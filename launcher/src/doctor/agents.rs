@@ -1,13 +1,13 @@
 //! The command's side of a host: an agent that starts this command there, and what comes from it.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::finding::Finding;
+use super::output::Output;
 use super::side::{Down, MARK, Up};
 
 /// How long an agent whose output has ended, or whose input has, may take to end itself.
@@ -21,7 +21,7 @@ pub struct Agent {
     to: Option<ChildStdin>,
     from: Receiver<Up>,
     /// What it says on standard error.
-    errors: Option<JoinHandle<String>>,
+    errors: Output,
 }
 
 impl Agent {
@@ -52,13 +52,8 @@ impl Agent {
                 }
             }
         });
-        let mut err = err.expect("it was asked for");
-        let errors = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = err.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Ok(Agent { name: name.into(), command, child, to, from, errors: Some(errors) })
+        let errors = Output::of(err.expect("it was asked for"));
+        Ok(Agent { name: name.into(), command, child, to, from, errors })
     }
 
     /// Sends a question. That it has ended shows when the answer is awaited.
@@ -87,8 +82,8 @@ impl Agent {
     /// Its output has ended.
     fn ended(&mut self) -> Finding {
         let status = self.wait();
-        let errors = self.errors.take().filter(|_| status.is_some()).and_then(|errors| errors.join().ok());
-        let last = errors.as_deref().and_then(|text| text.lines().rev().find(|line| !line.trim().is_empty()));
+        let errors = self.errors.take(GOODBYE);
+        let last = errors.lines().rev().find(|line| !line.trim().is_empty());
         let how = status.map_or("closed its output".into(), |status| format!("ended ({status})"));
         let found = format!("{} {how}{}", self.shown(), last.map_or(String::new(), |line| format!(": {line}")));
         let own = std::env::current_exe().map_or_else(|_| "bellwether".into(), |path| path.display().to_string());

@@ -9,9 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::finding::Finding;
+use super::output::Output;
 
-/// How long a launcher may take to say what it is.
+/// How long a launcher may take to say what it is, and its output to end when it has ended.
 const LIMIT: Duration = Duration::from_secs(10);
+const GOODBYE: Duration = Duration::from_millis(500);
 /// The library by which ranks without MPI join those of Open MPI's mpirun, and of `srun --mpi=pmix`.
 const PMIX: &CStr = c"libpmix.so.2";
 /// What every program that is built with Bellwether has in it.
@@ -128,14 +130,7 @@ fn libraries(path: &Path) -> String {
 fn output(mut command: Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
     let until = Instant::now() + LIMIT;
-    let (mut out, mut err) = (child.stdout.take()?, child.stderr.take()?);
-    let read = std::thread::spawn(move || {
-        let (mut text, mut more) = (Vec::new(), Vec::new());
-        let _ = out.read_to_end(&mut text);
-        let _ = err.read_to_end(&mut more);
-        text.extend(more);
-        String::from_utf8_lossy(&text).into_owned()
-    });
+    let (out, err) = (Output::of(child.stdout.take()?), Output::of(child.stderr.take()?));
     while child.try_wait().ok()?.is_none() {
         if Instant::now() > until {
             let _ = child.kill();
@@ -144,7 +139,7 @@ fn output(mut command: Command) -> Option<String> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    read.join().ok()
+    Some(out.take(GOODBYE) + &err.take(GOODBYE))
 }
 
 /// Examines the launchers in PATH, for a program that was built so.

@@ -5,6 +5,7 @@ mod compare;
 mod finding;
 mod launchers;
 mod limits;
+mod output;
 mod reach;
 mod side;
 mod tried;
@@ -80,8 +81,9 @@ pub struct Doctor {
 
 /// Runs a hidden command, if the arguments name one.
 pub fn hidden() -> Option<ExitCode> {
-    let mut arguments = std::env::args().skip(1);
-    Some(match &*arguments.next()? {
+    // A name or an argument of a user's command need not be UTF-8.
+    let mut arguments = std::env::args_os().skip(1);
+    Some(match arguments.next()?.to_str()? {
         SIDE => side::serve(),
         tried::TARGET => tried::target(),
         tried::READER => tried::reader(arguments),
@@ -154,7 +156,10 @@ impl Doctor {
     /// Asks all hosts at once, one question after the other. A host that does not answer is left out from then on.
     fn examine(&self, hosts: &[Place], agents: &mut Vec<(usize, Agent)>, report: &mut Report) -> anyhow::Result<()> {
         let folder = std::env::current_dir().context("cannot find this folder")?.display().to_string();
-        let env: Vec<(String, String)> = std::env::vars().filter(|(name, _)| is_passed(name)).collect();
+        // Lines of JSON hold no other variables.
+        let plain =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let env: Vec<(String, String)> = plain.filter(|(name, _)| is_passed(name)).collect();
         let slots = |place: &Place| self.ranks.or(place.slots);
         let all = hosts.iter().fold(0, |sum: usize, place| sum.saturating_add(slots(place).unwrap_or(1)));
         for (host, agent) in agents.iter_mut() {

@@ -1,5 +1,6 @@
 //! What is tried for real: one process reads another's memory, and two ranks start.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -31,8 +32,9 @@ pub fn target() -> ExitCode {
 }
 
 /// Reads memory of the process with that number. Its exit status is 0, or the number of the error; 255 for bytes that are others.
-pub fn reader(mut arguments: impl Iterator<Item = String>) -> ExitCode {
-    let number = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok()).unwrap_or_default();
+pub fn reader(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let number =
+        |text: Option<OsString>| text.and_then(|text| text.to_str()?.parse::<usize>().ok()).unwrap_or_default();
     let (pid, address) = (number(arguments.next()), number(arguments.next()));
     let mut word = 0u64;
     let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: size_of::<u64>() };
