@@ -1,11 +1,12 @@
 //! A TCP connection between two leaders. It carries frames:
 //!
 //! ```text
-//! | body's length 4 | body: a message | tag 16 |
+//! | body's length 4 | tag 16 | body: a message | tag 16 |
 //! ```
 //!
-//! The tag is made with a key that only the two ends of this connection have, and counts the frame's number in its direction. A frame
-//! that was changed, left out, repeated or sent back does not fit, and ends the connection.
+//! Tags are made with a key that only the two ends of this connection have, and count the frame's number in its direction. A frame
+//! that was changed, left out, repeated or sent back does not fit, and ends the connection. The first tag is that of the length alone,
+//! so that no end waits for bytes that the other never sends; the second is that of length and body.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -20,8 +21,9 @@ use crate::secret::{FrameKey, SessionKeys, TAG, same};
 
 /// Most bytes of a message. The largest have the handlers of one rank, or the waits of all ranks of a host.
 const LONGEST: usize = 2 << 20;
-/// Bytes before a message.
-const HEAD: usize = 4;
+/// Bytes of a length, and those before a message.
+const LENGTH: usize = 4;
+const HEAD: usize = LENGTH + TAG;
 /// Bytes of the hub's first frame to a leader that it lets in. It has no body.
 pub(super) const WELCOME: usize = HEAD + TAG;
 /// Silence after which the kernel probes the other host, once a second, `PROBES` times: a host that answers none is lost. A kernel
@@ -82,6 +84,11 @@ impl Connection {
         self.is_closed
     }
 
+    /// Whether the other end is gone and has sent nothing that is still to be received.
+    pub(super) fn has_ended(&self) -> bool {
+        has_ended(&self.stream)
+    }
+
     /// Whether messages wait for room in the socket.
     pub fn is_full(&self) -> bool {
         !self.outgoing.is_empty()
@@ -104,16 +111,18 @@ impl Connection {
     /// Takes that frame. Returns whether it is the hub's.
     pub(super) fn take_welcome(&mut self, frame: &[u8; WELCOME]) -> bool {
         self.received += 1;
-        let (head, tag) = frame.split_at(HEAD);
-        head == [0; HEAD] && same(tag, &tag_of(&self.keys.receive, 0, head))
+        // Without a body both tags are those of the length.
+        let tag = tag_of(&self.keys.receive, 0, &[0; LENGTH], &[]);
+        let (length, tags) = frame.split_at(LENGTH);
+        length == [0; LENGTH] && same(tags, &[tag, tag].concat())
     }
 
     fn send_frame(&mut self, body: &[u8]) {
-        let frame = [&(body.len() as u32).to_le_bytes()[..], body].concat();
-        let tag = tag_of(&self.keys.send, self.sent, &frame);
+        let length = (body.len() as u32).to_le_bytes();
+        let tag = |body| tag_of(&self.keys.send, self.sent, &length, body);
+        let frame = [&length[..], &tag(&[]), body, &tag(body)].concat();
         self.sent += 1;
         self.outgoing.extend(frame);
-        self.outgoing.extend(tag);
         self.flush();
     }
 
@@ -153,21 +162,25 @@ impl Connection {
     /// Takes the frames that have come whole.
     fn take_frames(&mut self, messages: &mut Vec<HostMessage>) {
         let mut rest = &self.incoming[..];
-        while let Some(length) = rest.first_chunk::<HEAD>() {
-            let length = u32::from_le_bytes(*length) as usize;
-            if length > LONGEST {
-                self.is_closed = true;
-                break;
+        while let Some((head, after)) = rest.split_at_checked(HEAD) {
+            let (length, tag) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
+            let expected = |body| tag_of(&self.keys.receive, self.received, length, body);
+            let mut is_next = same(tag, &expected(&[]));
+            let size = u32::from_le_bytes(*length) as usize;
+            is_next &= size <= LONGEST;
+            let whole =
+                after.split_at_checked(size).and_then(|(body, after)| Some((body, after.split_at_checked(TAG)?)));
+            if let Some((body, (tag, _))) = whole {
+                is_next &= same(tag, &expected(body));
             }
-            let Some((frame, after)) = rest.split_at_checked(HEAD + length) else { break };
-            let Some((tag, after)) = after.split_at_checked(TAG) else { break };
-            if !same(tag, &tag_of(&self.keys.receive, self.received, frame)) {
+            if !is_next {
                 tracing::warn!(host = self.host, "a frame that is not from the other host's leader");
                 self.is_closed = true;
                 break;
             }
+            let Some((body, (_, after))) = whole else { break };
             self.received += 1;
-            match postcard::from_bytes(&frame[HEAD..]) {
+            match postcard::from_bytes(body) {
                 Ok(message) => messages.push(message),
                 Err(error) => {
                     tracing::warn!(host = self.host, %error, "an invalid message from another host");
@@ -182,8 +195,16 @@ impl Connection {
     }
 }
 
-fn tag_of(key: &FrameKey, number: u64, frame: &[u8]) -> [u8; TAG] {
-    key.tag_of([&number.to_le_bytes()[..], frame].into_iter())
+fn tag_of(key: &FrameKey, number: u64, length: &[u8; LENGTH], body: &[u8]) -> [u8; TAG] {
+    key.tag_of([&number.to_le_bytes()[..], length, body].into_iter())
+}
+
+/// Whether the other end of a socket that does not block has closed it, and nothing from before is left to be read.
+pub(super) fn has_ended(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    }
 }
 
 #[cfg(test)]
@@ -287,7 +308,7 @@ pub(super) mod tests {
         });
         let [first, second, third] = [(); 3].map(|()| frames.next().unwrap());
         let good = [&first[..], &second, &third];
-        let changed: Vec<Vec<u8>> = (HEAD..second.len())
+        let changed: Vec<Vec<u8>> = (0..second.len())
             .map(|at| {
                 let mut bytes = second.clone();
                 bytes[at] ^= 1;
@@ -305,7 +326,8 @@ pub(super) mod tests {
             other.stream = stream;
             other.stream.set_nonblocking(true).unwrap();
             sender.write_all(&frames.concat()).unwrap();
-            drop(sender);
+            // A frame that is wrong ends the connection before its sender does.
+            let _sender = (!is_good).then_some(sender);
             let came = collect(&mut other, 4);
             assert!(other.is_closed());
             assert_eq!(came, words[..if is_good { 3 } else { 1 }], "{frames:?}");

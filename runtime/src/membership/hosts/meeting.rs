@@ -120,10 +120,13 @@ impl HubListener {
             let shortage = self.accept(&mut callers, STRANGERS + hosts)?;
             for mut caller in std::mem::take(&mut callers) {
                 // Asked again when the proof has come: two may call for one host.
-                let is_missing = |host: usize| (1..hosts).contains(&host) && lines.iter().all(|line| line.host != host);
+                // A leader that has waited too long for the hub hangs up, and calls again.
+                let is_there = |host: usize| lines.iter().any(|line| line.host == host && !line.has_ended());
+                let is_missing = |host: usize| (1..hosts).contains(&host) && !is_there(host);
                 match caller.listen(&key, is_missing) {
                     Heard::Nothing if caller.since.elapsed() < PATIENCE => callers.push_back(caller),
-                    Heard::Proof(host, keys) if is_missing(host) => {
+                    Heard::Proof(host, keys) if is_missing(host) && !connection::has_ended(&caller.stream) => {
+                        lines.retain(|line| line.host != host);
                         let mut line = Connection::new(host, caller.stream, keys)?;
                         line.welcome();
                         lines.push(line);
