@@ -146,6 +146,11 @@ pub fn only_here(places: &[Place]) -> anyhow::Result<Option<usize>> {
 
 /// The commands that start the launchers of the hosts: this program, through `agent` on other hosts than this one.
 pub fn commands(places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
+    commands_of(SIDE, places, agent)
+}
+
+/// The commands that start this program with the argument `side` on the hosts, through `agent` on other hosts than this one.
+pub fn commands_of(side: &str, places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
     let own = own_name()?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let agent: Vec<OsString> = agent.split_whitespace().map(OsString::from).collect();
@@ -154,9 +159,9 @@ pub fn commands(places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
     }
     let host = |place: &Place| {
         let command: Vec<OsString> = if is_own(&place.name, &own) {
-            vec![program.clone().into_os_string(), SIDE.into()]
+            vec![program.clone().into_os_string(), side.into()]
         } else {
-            let own = [place.name.clone().into(), OsString::from_vec(quoted(program.as_os_str())), SIDE.into()];
+            let own = [place.name.clone().into(), OsString::from_vec(quoted(program.as_os_str())), side.into()];
             agent.iter().cloned().chain(own).collect()
         };
         Host { name: place.name.clone(), command, slots: place.slots }

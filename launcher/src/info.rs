@@ -268,7 +268,9 @@ fn cross_memory_attach() -> String {
     match scope.as_deref() {
         None => "yes, between processes of one user (no Yama in this kernel)".into(),
         Some("0") => "yes, between processes of one user (Yama ptrace_scope 0)".into(),
-        Some("1") => "yes, where a rank allows it to its peers (Yama ptrace_scope 1)".into(),
+        Some("1") => {
+            "only of a process's own children, so not between ranks without CAP_SYS_PTRACE (Yama ptrace_scope 1)".into()
+        }
         Some(n) => format!("only with CAP_SYS_PTRACE (Yama ptrace_scope {n})"),
     }
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod cc;
 mod columns;
+mod doctor;
 mod example;
 mod hosts;
 mod info;
@@ -26,6 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand};
   bellwether run -n 4 --example heat2d
   bellwether batch -N 4 -n 128 --time 1:00:00 -- ./my-program | sbatch
   bellwether info
+  bellwether doctor --hosts node1,node2 ./my-program
   bellwether bench put am
   bellwether cc -o hello hello.c
   bellwether man | man -l -")]
@@ -39,6 +41,7 @@ enum Command {
     Run(run::Run),
     Batch(slurm::Batch),
     Info(info::Info),
+    Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Cc(cc::Cc),
     #[command(name = "c++")]
@@ -51,10 +54,14 @@ fn main() -> ExitCode {
     if let Some(status) = hosts::hidden() {
         return ExitCode::from(status);
     }
+    if let Some(status) = doctor::hidden() {
+        return status;
+    }
     let result = bench::rank::hidden().unwrap_or_else(|| match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Batch(batch) => batch.run(),
         Command::Info(info) => info.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Bench(bench) => bench.run(),
         Command::Cc(cc) => cc.run(),
         Command::Cxx(cxx) => cxx.run(),

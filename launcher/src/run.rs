@@ -8,12 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bellwether_runtime::Settings;
 use bellwether_runtime::bootstrap::OwnedJob;
-use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError, supervise_hosts};
+use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError, Outcome, supervise_hosts};
 use clap::{Args, ValueEnum};
 
+use crate::doctor;
 use crate::example::{self, Example};
 use crate::hosts::{self, Place};
 use crate::slurm;
+
+/// The exit status if the system does not let the job start, or a host cannot be reached.
+const UNABLE: i32 = 125;
 
 /// Start a program on several ranks and wait for it.
 ///
@@ -155,23 +159,33 @@ impl Run {
         if self.survive {
             spec.extra_env.push(("BELLWETHER_SURVIVE".into(), "on".into()));
         }
-        let outcome = match places {
-            None => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
-            Some(places) => match hosts::only_here(&places)? {
-                Some(room) if room >= ranks => OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec)?,
-                Some(all) => {
-                    let each: Vec<&str> = places.iter().map(|place| place.name.as_str()).collect();
-                    let (each, example) = (each.join(","), format!("{}:{ranks}", places[0].name));
-                    return Err(LaunchError::NoRoom { ranks, all, each, example }.into());
-                }
-                None if self.survive => {
-                    bail!("--survive is for jobs on one host; leave it out, or name one host alone")
-                }
-                None => supervise_hosts(&spec, &hosts::commands(&places, &self.agent)?)?,
-            },
-        };
+        let is_here = |places: &Vec<Place>| matches!(hosts::only_here(places), Ok(Some(_)));
+        let elsewhere = places.as_ref().filter(|places| !is_here(places)).map(|places| names(places));
+        let outcome = self.start(places, &spec, ranks).inspect_err(|error| {
+            let unable = |error: &LaunchError| error.status() == UNABLE;
+            if error.downcast_ref().is_some_and(unable) || error.is::<bellwether_runtime::Error>() {
+                explain(ranks, elsewhere.as_deref());
+            }
+        })?;
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))
+    }
+
+    /// Starts the ranks and watches them to the end.
+    fn start(&self, places: Option<Vec<Place>>, spec: &JobSpec<'_>, ranks: usize) -> anyhow::Result<Outcome> {
+        let here = || -> anyhow::Result<Outcome> {
+            Ok(OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec.clone())?)
+        };
+        let Some(places) = places else { return here() };
+        match hosts::only_here(&places)? {
+            Some(room) if room >= ranks => here(),
+            Some(all) => {
+                let (each, example) = (names(&places), format!("{}:{ranks}", places[0].name));
+                Err(LaunchError::NoRoom { ranks, all, each, example }.into())
+            }
+            None if self.survive => bail!("--survive is for jobs on one host; leave it out, or name one host alone"),
+            None => Ok(supervise_hosts(spec, &hosts::commands(&places, &self.agent)?)?),
+        }
     }
 
     /// The hosts that the user names.
@@ -214,6 +228,23 @@ impl Run {
     }
 }
 
+/// Hosts, as `--hosts` takes them.
+fn names(places: &[Place]) -> String {
+    places.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// Tells what may have kept the job from starting, as far as that is cheap to find.
+fn explain(ranks: usize, hosts: Option<&str>) {
+    match hosts {
+        Some(hosts) => {
+            eprintln!(
+                "bellwether: `bellwether doctor --hosts {hosts}` examines these hosts and the network between them"
+            );
+        }
+        None => doctor::explanations(ranks).iter().for_each(|line| eprintln!("bellwether: {line}")),
+    }
+}
+
 /// The exit status for an error of this command.
 pub fn status_of(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<LaunchError>() {
@@ -232,7 +263,7 @@ pub fn ranks(text: &str) -> Result<usize, String> {
 }
 
 /// A time such as `90s`, `500ms`, `1.5m`, `2h`; without a unit, seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let scale = match unit {

@@ -15,6 +15,7 @@ pub mod membership;
 #[doc(hidden)]
 pub mod memory;
 mod message;
+mod secret;
 mod settings;
 pub mod sleep;
 mod sync;

@@ -1,4 +1,12 @@
-//! A TCP connection between two leaders. It carries messages, each after its length.
+//! A TCP connection between two leaders. It carries frames:
+//!
+//! ```text
+//! | body's length 4 | tag 16 | body: a message | tag 16 |
+//! ```
+//!
+//! Tags are made with a key that only the two ends of this connection have, and count the frame's number in its direction. A frame
+//! that was changed, left out, repeated or sent back does not fit, and ends the connection. The first tag is that of the length alone,
+//! so that no end waits for bytes that the other never sends; the second is that of length and body.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -9,9 +17,15 @@ use rustix::net::sockopt;
 
 use super::HostMessage;
 use crate::error::{Error, Result};
+use crate::secret::{FrameKey, SessionKeys, TAG, same};
 
 /// Most bytes of a message. The largest have the handlers of one rank, or the waits of all ranks of a host.
 const LONGEST: usize = 2 << 20;
+/// Bytes of a length, and those before a message.
+const LENGTH: usize = 4;
+const HEAD: usize = LENGTH + TAG;
+/// Bytes of the hub's first frame to a leader that it lets in. It has no body.
+pub(super) const WELCOME: usize = HEAD + TAG;
 /// Silence after which the kernel probes the other host, once a second, `PROBES` times: a host that answers none is lost. A kernel
 /// also answers for a process that is stopped. Chosen: 10 s until a dead host is noticed.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -23,6 +37,10 @@ pub struct Connection {
     /// The host at the other end.
     pub host: usize,
     stream: TcpStream,
+    keys: SessionKeys,
+    /// Frames that were sent, and that were received.
+    sent: u64,
+    received: u64,
     incoming: Vec<u8>,
     outgoing: VecDeque<u8>,
     is_closed: bool,
@@ -31,8 +49,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection to `host`.
-    pub(super) fn new(host: usize, stream: TcpStream) -> Result<Connection> {
+    /// A connection to `host`, whose leader has proved that it knows the job's secret.
+    pub(super) fn new(host: usize, stream: TcpStream, keys: SessionKeys) -> Result<Connection> {
         let failed = |call| move |source| Error::Os { doing: "connecting the hosts", call, source };
         stream.set_nonblocking(true).map_err(failed("fcntl"))?;
         stream.set_nodelay(true).map_err(failed("setsockopt"))?;
@@ -46,6 +64,9 @@ impl Connection {
         Ok(Connection {
             host,
             stream,
+            keys,
+            sent: 0,
+            received: 0,
             incoming: Vec::new(),
             outgoing: VecDeque::new(),
             is_closed: false,
@@ -63,6 +84,11 @@ impl Connection {
         self.is_closed
     }
 
+    /// Whether the other end is gone and has sent nothing that is still to be received.
+    pub(super) fn has_ended(&self) -> bool {
+        has_ended(&self.stream)
+    }
+
     /// Whether messages wait for room in the socket.
     pub fn is_full(&self) -> bool {
         !self.outgoing.is_empty()
@@ -74,8 +100,29 @@ impl Connection {
             return;
         }
         let bytes = postcard::to_stdvec(message).expect("messages are plain data");
-        self.outgoing.extend((bytes.len() as u32).to_le_bytes());
-        self.outgoing.extend(bytes);
+        self.send_frame(&bytes);
+    }
+
+    /// Sends the frame by which the hub lets a leader in.
+    pub(super) fn welcome(&mut self) {
+        self.send_frame(&[]);
+    }
+
+    /// Takes that frame. Returns whether it is the hub's.
+    pub(super) fn take_welcome(&mut self, frame: &[u8; WELCOME]) -> bool {
+        self.received += 1;
+        // Without a body both tags are those of the length.
+        let tag = tag_of(&self.keys.receive, 0, &[0; LENGTH], &[]);
+        let (length, tags) = frame.split_at(LENGTH);
+        length == [0; LENGTH] && same(tags, &[tag, tag].concat())
+    }
+
+    fn send_frame(&mut self, body: &[u8]) {
+        let length = (body.len() as u32).to_le_bytes();
+        let tag = |body| tag_of(&self.keys.send, self.sent, &length, body);
+        let frame = [&length[..], &tag(&[]), body, &tag(body)].concat();
+        self.sent += 1;
+        self.outgoing.extend(frame);
         self.flush();
     }
 
@@ -96,26 +143,44 @@ impl Connection {
 
     /// Returns the messages that have arrived. All that arrived before the end are returned before [`Connection::is_closed`] holds.
     pub fn receive(&mut self) -> Vec<HostMessage> {
-        let mut buffer = [0; 16 << 10];
+        let (mut buffer, mut messages) = ([0; 16 << 10], Vec::new());
         while !self.is_closed {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.is_closed = true,
-                Ok(len) => self.incoming.extend_from_slice(&buffer[..len]),
+                Ok(len) => {
+                    self.incoming.extend_from_slice(&buffer[..len]);
+                    self.take_frames(&mut messages);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(_) => self.is_closed = true,
             }
         }
-        let mut messages = Vec::new();
+        messages
+    }
+
+    /// Takes the frames that have come whole.
+    fn take_frames(&mut self, messages: &mut Vec<HostMessage>) {
         let mut rest = &self.incoming[..];
-        while let Some((length, after)) = rest.split_first_chunk() {
-            let length = u32::from_le_bytes(*length) as usize;
-            if length > LONGEST {
+        while let Some((head, after)) = rest.split_at_checked(HEAD) {
+            let (length, tag) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
+            let expected = |body| tag_of(&self.keys.receive, self.received, length, body);
+            let mut is_next = same(tag, &expected(&[]));
+            let size = u32::from_le_bytes(*length) as usize;
+            is_next &= size <= LONGEST;
+            let whole =
+                after.split_at_checked(size).and_then(|(body, after)| Some((body, after.split_at_checked(TAG)?)));
+            if let Some((body, (tag, _))) = whole {
+                is_next &= same(tag, &expected(body));
+            }
+            if !is_next {
+                tracing::warn!(host = self.host, "a frame that is not from the other host's leader");
                 self.is_closed = true;
                 break;
             }
-            let Some((message, after)) = after.split_at_checked(length) else { break };
-            match postcard::from_bytes(message) {
+            let Some((body, (_, after))) = whole else { break };
+            self.received += 1;
+            match postcard::from_bytes(body) {
                 Ok(message) => messages.push(message),
                 Err(error) => {
                     tracing::warn!(host = self.host, %error, "an invalid message from another host");
@@ -127,7 +192,18 @@ impl Connection {
         }
         let used = self.incoming.len() - rest.len();
         self.incoming.drain(..used);
-        messages
+    }
+}
+
+fn tag_of(key: &FrameKey, number: u64, length: &[u8; LENGTH], body: &[u8]) -> [u8; TAG] {
+    key.tag_of([&number.to_le_bytes()[..], length, body].into_iter())
+}
+
+/// Whether the other end of a socket that does not block has closed it, and nothing from before is left to be read.
+pub(super) fn has_ended(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
     }
 }
 
@@ -137,12 +213,22 @@ pub(super) mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::secret::{End, JobKey, KEY};
 
     /// Two ends of one connection.
-    fn pair() -> (TcpStream, TcpStream) {
+    pub fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (one, listener.accept().unwrap().0)
+    }
+
+    /// Two leaders that have met.
+    fn leaders() -> (Connection, Connection) {
+        let ((one, other), key) = (pair(), JobKey::new([7; KEY]));
+        (
+            Connection::new(1, one, key.session(End::Dialer, b"one")).unwrap(),
+            Connection::new(0, other, key.session(End::Acceptor, b"one")).unwrap(),
+        )
     }
 
     /// Receives until there are so many, or the connection is closed.
@@ -156,8 +242,7 @@ pub(super) mod tests {
 
     #[test]
     fn messages_arrive_whole_and_in_order_and_before_the_end() {
-        let (one, other) = pair();
-        let (mut one, mut other) = (Connection::new(1, one).unwrap(), Connection::new(0, other).unwrap());
+        let (mut one, mut other) = leaders();
         // More than a socket holds.
         let words: Vec<HostMessage> =
             (0..600).map(|rank| HostMessage::Handlers(rank, vec![rank as u8; 100 * (rank % 200)])).collect();
@@ -179,8 +264,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_sent_before_the_end_arrives_though_our_sends_fail() {
-        let (one, other) = pair();
-        let (mut one, mut other) = (Connection::new(1, one).unwrap(), Connection::new(0, other).unwrap());
+        let (mut one, mut other) = leaders();
         other.send(&HostMessage::Leaving(3));
         one.send(&HostMessage::Finished);
         // With a message unread: the connection is reset.
@@ -197,11 +281,78 @@ pub(super) mod tests {
     #[test]
     fn bytes_that_are_no_message_close_the_connection() {
         for nonsense in [&[0xff; 64][..], &[3, 0, 0, 0, 9, 9, 9]] {
-            let (mut one, other) = pair();
-            let mut other = Connection::new(0, other).unwrap();
-            one.write_all(nonsense).unwrap();
+            let (mut one, mut other) = leaders();
+            one.stream.write_all(nonsense).unwrap();
+            one.stream.write_all(&[0; TAG]).unwrap();
             assert_eq!(collect(&mut other, 1), []);
             assert!(other.is_closed(), "{nonsense:?}");
         }
+        // Also from a leader.
+        let (mut one, mut other) = leaders();
+        one.send_frame(&[9; 3]);
+        assert_eq!(collect(&mut other, 1), []);
+        assert!(other.is_closed());
+    }
+
+    #[test]
+    fn a_frame_that_is_not_the_next_of_the_other_leader_closes_the_connection() {
+        let (mut one, wire) = pair();
+        let keys = || JobKey::new([7; KEY]).session(End::Dialer, b"one");
+        let mut line = Connection::new(1, wire, keys()).unwrap();
+        let words = [HostMessage::Leaving(1), HostMessage::Leaving(2), HostMessage::Gone(1, crate::Loss::Left, 3)];
+        let mut frames = words.iter().map(|word| {
+            line.send(word);
+            let mut frame = vec![0; HEAD + postcard::to_stdvec(word).unwrap().len() + TAG];
+            one.read_exact(&mut frame).unwrap();
+            frame
+        });
+        let [first, second, third] = [(); 3].map(|()| frames.next().unwrap());
+        let good = [&first[..], &second, &third];
+        let changed: Vec<Vec<u8>> = (0..second.len())
+            .map(|at| {
+                let mut bytes = second.clone();
+                bytes[at] ^= 1;
+                bytes
+            })
+            .collect();
+        let wrong = changed.iter().map(|changed| [&first[..], changed, &third]).chain([
+            [&first[..], &first, &second],
+            [&first[..], &third, &second],
+            [&first[..], &[0; WELCOME], &second],
+        ]);
+        for (frames, is_good) in std::iter::once((good, true)).chain(wrong.map(|frames| (frames, false))) {
+            let (_, mut other) = leaders();
+            let (mut sender, stream) = pair();
+            other.stream = stream;
+            other.stream.set_nonblocking(true).unwrap();
+            sender.write_all(&frames.concat()).unwrap();
+            // A frame that is wrong ends the connection before its sender does.
+            let _sender = (!is_good).then_some(sender);
+            let came = collect(&mut other, 4);
+            assert!(other.is_closed());
+            assert_eq!(came, words[..if is_good { 3 } else { 1 }], "{frames:?}");
+        }
+        // What one end has sent is nothing that it receives.
+        let (mut sender, stream) = pair();
+        let mut own = Connection::new(1, stream, keys()).unwrap();
+        sender.write_all(&first).unwrap();
+        assert_eq!(collect(&mut own, 1), []);
+        assert!(own.is_closed());
+    }
+
+    #[test]
+    fn only_the_hub_lets_in() {
+        let (mut one, mut other) = leaders();
+        other.welcome();
+        let mut frame = [0; WELCOME];
+        one.stream.set_nonblocking(false).unwrap();
+        one.stream.read_exact(&mut frame).unwrap();
+        one.stream.set_nonblocking(true).unwrap();
+        let mut changed = frame;
+        changed[HEAD] ^= 1;
+        assert!(!leaders().0.take_welcome(&changed) && !leaders().0.take_welcome(&[0; WELCOME]));
+        assert!(one.take_welcome(&frame));
+        other.send(&HostMessage::Finished);
+        assert_eq!(collect(&mut one, 1), [HostMessage::Finished], "it counts as a frame");
     }
 }

@@ -1,16 +1,18 @@
 //! How leaders connect to the hub: it listens where other hosts may reach it; the others get its addresses and a secret, and connect.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::ops::BitXor;
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 
-use super::addresses;
-use super::connection::Connection;
+use super::connection::{self, Connection};
+use super::{HUB, addresses};
 use crate::error::{Error, Result};
+use crate::secret::handshake::{Accepting, CHALLENGE, Dialing, HELLO, Hello, NONCE, Position, Step};
+use crate::secret::{JobKey, KEY, PROOF, SessionKeys};
 use crate::sleep;
 
 const DOING: &str = "connecting the hosts";
@@ -19,38 +21,37 @@ const ADDRESSES: usize = 14;
 /// How long a leader tries one of them, and all.
 const TRY: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long a caller may take to say who it is.
+/// How long a caller may take to prove who it is, and how long the hub may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it has for that even if others wait for its place. A leader says it at once, in its first packet.
+/// How long it has for that even if others wait for its place. Chosen: a leader needs the time of two round trips. One that was
+/// sent away calls again.
 const GRACE: Duration = Duration::from_millis(200);
-/// Callers, beside one for each host, that are held at a time before they have said who they are. More wait in the
-/// listening socket's queue (`listen(2)`).
-const STRANGERS: usize = 64;
+/// Callers, beside one for each host, that are held at a time before they have proved who they are. More wait in the
+/// listening socket's queue (`listen(2)`). Chosen: with [`GRACE`], 1280 a second that say nothing are sent away; a quarter of the
+/// descriptors that a process has by default.
+const STRANGERS: usize = 256;
+/// How often a leader calls an address from which nothing comes back. The kernel drops calls to a socket whose queue is full.
+const TRIES: usize = 3;
 /// How long the hub sleeps before it looks for callers again, and a leader before it calls a busy hub again.
 const PAUSE: Duration = Duration::from_millis(1);
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Where the hub listens, and the two secrets of the job. They are never sent over a connection: what a caller sends, and what the hub
-/// answers, is derived from them, and so is the key of the ranks' own connections.
+/// Where the hub listens, and the secret of the job. It is never sent over a connection between hosts: the two ends of each
+/// prove to one another that they know a key that is derived from it.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 pub struct HubAddress {
-    secret: [u8; 16],
-    answer: [u8; 16],
+    secret: [u8; KEY],
     /// IPv4 addresses as IPv6 has them; zeros behind the last.
     addresses: [[u8; 16]; ADDRESSES],
     port: u64,
 }
 
-/// What a caller sends first.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-struct Greeting {
-    secret: [u8; 16],
-    host: u64,
+impl fmt::Debug for HubAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HubAddress({:?}, the secret)", self.named())
+    }
 }
-
-const GREETING: usize = size_of::<Greeting>();
 
 /// The hub's listening socket.
 #[derive(Debug)]
@@ -59,15 +60,24 @@ pub struct HubListener {
     address: HubAddress,
 }
 
-/// A connection that was accepted, and what it has sent so far.
+/// A connection that was accepted, and how far its handshake is.
 struct Caller {
     stream: TcpStream,
-    said: Vec<u8>,
+    handshake: Accepting,
     since: Instant,
 }
 
 fn failed(call: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |source| Error::Os { doing: DOING, call, source }
+}
+
+/// Bytes that nobody can guess.
+fn random<const LEN: usize>() -> Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    // So few come whole (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes[..], flags).map_err(|errno| Error::os(DOING, "getrandom", errno))?;
+    Ok(bytes)
 }
 
 impl HubListener {
@@ -84,10 +94,7 @@ impl HubListener {
             port: listener.local_addr().map_err(failed("getsockname"))?.port().into(),
             ..Zeroable::zeroed()
         };
-        for secret in [&mut address.secret, &mut address.answer] {
-            let flags = rustix::rand::GetRandomFlags::empty();
-            rustix::rand::getrandom(&mut secret[..], flags).map_err(|errno| Error::os(DOING, "getrandom", errno))?;
-        }
+        address.secret = random()?;
         let here = addresses::here().into_iter().map(|address| match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
             IpAddr::V6(v6) => v6.octets(),
@@ -106,25 +113,25 @@ impl HubListener {
     pub fn admit(self, hosts: usize, mut told: impl FnMut() -> Result<bool>) -> Result<Vec<Connection>> {
         let mut lines: Vec<Connection> = Vec::new();
         let mut callers = VecDeque::new();
-        let (password, answer) = (self.address.password(), self.address.answer());
+        let key = self.address.leaders_key();
         while lines.len() + 1 < hosts {
             // Read the reports before accepting: a leader that reports success has already been answered.
             let last = told()?;
             let shortage = self.accept(&mut callers, STRANGERS + hosts)?;
             for mut caller in std::mem::take(&mut callers) {
-                let greeting = match caller.listen() {
-                    Heard::Nothing if caller.since.elapsed() < PATIENCE => {
-                        callers.push_back(caller);
-                        continue;
+                // Asked again when the proof has come: two may call for one host.
+                // A leader that has waited too long for the hub hangs up, and calls again.
+                let is_there = |host: usize| lines.iter().any(|line| line.host == host && !line.has_ended());
+                let is_missing = |host: usize| (1..hosts).contains(&host) && !is_there(host);
+                match caller.listen(&key, is_missing) {
+                    Heard::Nothing if caller.since.elapsed() < PATIENCE => callers.push_back(caller),
+                    Heard::Proof(host, keys) if is_missing(host) && !connection::has_ended(&caller.stream) => {
+                        lines.retain(|line| line.host != host);
+                        let mut line = Connection::new(host, caller.stream, keys)?;
+                        line.welcome();
+                        lines.push(line);
                     }
-                    Heard::Nothing | Heard::End => continue,
-                    Heard::Greeting(greeting) => greeting,
-                };
-                let is_new = lines.iter().all(|line| line.host as u64 != greeting.host);
-                if same(&greeting.secret, &password) && (1..hosts as u64).contains(&greeting.host) && is_new {
-                    // So few bytes have room; a caller that is gone tells so itself.
-                    let _ = (&caller.stream).write_all(&answer);
-                    lines.push(Connection::new(greeting.host as usize, caller.stream)?);
+                    Heard::Nothing | Heard::End | Heard::Proof(..) => {}
                 }
             }
             if last && lines.len() + 1 < hosts {
@@ -150,7 +157,11 @@ impl HubListener {
                         callers.pop_front();
                     }
                     if stream.set_nonblocking(true).is_ok() {
-                        callers.push_back(Caller { stream, said: Vec::new(), since: Instant::now() });
+                        callers.push_back(Caller {
+                            stream,
+                            handshake: Accepting::new(random()?),
+                            since: Instant::now(),
+                        });
                     }
                 }
                 Err(error) => match error.raw_os_error() {
@@ -177,25 +188,41 @@ impl HubListener {
 enum Heard {
     /// Not all yet.
     Nothing,
-    /// It will say no more.
+    /// It is no leader that is missing, or says no more.
     End,
-    Greeting(Greeting),
+    /// It has proved that it knows the key, and leads this host.
+    Proof(usize, SessionKeys),
 }
 
 impl Caller {
-    /// What it says, when it has said all.
-    fn listen(&mut self) -> Heard {
-        let mut bytes = [0; GREETING];
-        let left = GREETING - self.said.len();
-        match self.stream.read(&mut bytes[..left]) {
+    /// Takes what has come from it, and answers.
+    fn listen(&mut self, key: &JobKey, is_missing: impl Fn(usize) -> bool) -> Heard {
+        let mut bytes = [0; HELLO + PROOF];
+        let wanted = self.handshake.wanted();
+        let len = match self.stream.read(&mut bytes[..wanted]) {
             Ok(0) => return Heard::End,
-            Ok(len) => self.said.extend_from_slice(&bytes[..len]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Ok(len) => len,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Heard::Nothing;
+            }
             Err(_) => return Heard::End,
-        }
-        match self.said.len() == GREETING {
-            true => Heard::Greeting(bytemuck::pod_read_unaligned(&self.said)),
-            false => Heard::Nothing,
+        };
+        let place = |hello: &Hello| {
+            let is_for_us = hello.to == HUB_END && hello.from.1 == 0 && is_missing(hello.from.0 as usize);
+            is_for_us.then_some(NOWHERE)
+        };
+        match self.handshake.take(key, &bytes[..len], place) {
+            Step::Waits => Heard::Nothing,
+            // So few bytes have room; a caller that is gone tells so itself.
+            Step::Send(challenge) => match (&self.stream).write_all(&challenge) {
+                Ok(()) => Heard::Nothing,
+                Err(_) => Heard::End,
+            },
+            Step::Done(established, _) => match self.handshake.caller() {
+                Some(hello) => Heard::Proof(hello.from.0 as usize, established.keys),
+                None => Heard::End,
+            },
+            Step::Refused => Heard::End,
         }
     }
 }
@@ -209,41 +236,37 @@ fn is_busy(error: &std::io::Error) -> bool {
     )
 }
 
-/// Whether two secrets are the same. All bytes are compared, wherever the first difference is: the time tells a caller
-/// nothing about it.
-fn same<B: Copy + BitXor<Output = u8>>(one: &[B; 16], other: &[B; 16]) -> bool {
-    // What the compiler does not know it cannot use to end the loop early.
-    let differences = one.iter().zip(other).fold(0, |all, (one, other)| std::hint::black_box(all | (*one ^ *other)));
-    differences == 0
-}
+/// The hub as a handshake names it, and where a connection of leaders begins: there is only one for each host.
+const HUB_END: (u32, u64) = (HUB as u32, 0);
+const NOWHERE: Position = Position { epoch: 0, received: 0 };
 
 impl HubAddress {
     /// What all ranks of the job know, and nobody else.
-    pub fn job_key(&self) -> [u8; 32] {
-        blake3::derive_key("bellwether hub 1: the key of the job", [self.secret, self.answer].as_flattened())
+    pub fn job_key(&self) -> [u8; KEY] {
+        blake3::derive_key("bellwether hub 2: the key of the job", &self.secret)
     }
 
-    /// What a caller sends. It says nothing of the secrets.
-    fn password(&self) -> [u8; 16] {
-        *blake3::derive_key("bellwether hub 1: what a leader sends", &self.secret).first_chunk().expect("longer")
+    /// The key that the leaders prove to each other to know. Another one than the ranks' own connections have, so that nothing
+    /// said there is good here.
+    fn leaders_key(&self) -> JobKey {
+        JobKey::new(blake3::derive_key("bellwether hub 2: the key of the leaders", &self.secret))
     }
 
-    /// What the hub answers.
-    fn answer(&self) -> [u8; 16] {
-        *blake3::derive_key("bellwether hub 1: what the hub answers", &self.answer).first_chunk().expect("longer")
+    fn named(&self) -> Vec<SocketAddr> {
+        let named = self.addresses.iter().filter(|address| **address != [0; 16]);
+        named.map(|ip| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), self.port as u16)).collect()
     }
 
-    /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again.
+    /// Calls the hub, for `host`. A hub that takes the call but does not answer has many callers: it is called again. So is an address
+    /// from which nothing comes back, a few times.
     ///
     /// # Errors
     /// [`Error::Start`] with each address that was tried, and what became of it.
     pub fn call(&self, host: usize) -> Result<Connection> {
         let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
-        let named = self.addresses.iter().filter(|address| **address != [0; 16]);
-        let mut addresses: Vec<SocketAddr> =
-            named.map(|ip| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), self.port as u16)).collect();
+        let mut addresses: Vec<(SocketAddr, usize)> = self.named().into_iter().map(|address| (address, 1)).collect();
         while !addresses.is_empty() {
-            addresses.retain(|address| {
+            addresses.retain_mut(|(address, tries)| {
                 if reached.is_some() {
                     return false;
                 }
@@ -253,14 +276,18 @@ impl HubAddress {
                     return false;
                 }
                 match self.greet(address, host, TRY.min(left)) {
-                    Ok(stream) => reached = Some(stream),
+                    Ok(line) => reached = Some(line),
                     Err(error) if is_busy(&error) && start.elapsed() < LIMIT => return true,
+                    Err(error) if error.kind() == ErrorKind::TimedOut && *tries < TRIES => {
+                        *tries += 1;
+                        return true;
+                    }
                     Err(error) => tried.push(format!("{address}: {error}")),
                 }
                 false
             });
-            if let Some(stream) = reached {
-                return Connection::new(super::HUB, stream);
+            if let Some(line) = reached {
+                return Ok(line);
             }
             if !addresses.is_empty() {
                 sleep::nap(AGAIN);
@@ -268,23 +295,51 @@ impl HubAddress {
         }
         Err(Error::Start(format!(
             "{DOING}: the host of rank 0 cannot be reached by TCP from here ({}); hosts of one job need a network between \
-             them that lets such connections through",
+             them that lets such connections through; `bellwether doctor --hosts LIST` shows which addresses answer",
             if tried.is_empty() { "it has no address".into() } else { tried.join("; ") }
         )))
     }
 
-    /// Calls that address, which may be another's here, and hears whether it is the hub.
-    fn greet(&self, address: &SocketAddr, host: usize, limit: Duration) -> std::io::Result<TcpStream> {
+    /// Calls that address, which may be another's here, and returns when the hub has let this leader in.
+    fn greet(&self, address: &SocketAddr, host: usize, limit: Duration) -> std::io::Result<Connection> {
         let mut stream = TcpStream::connect_timeout(address, limit)?;
-        stream.write_all(bytemuck::bytes_of(&Greeting { secret: self.password(), host: host as u64 }))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut answer = [0; 16];
-        stream.read_exact(&mut answer)?;
-        if !same(&answer, &self.answer()) {
+        let nonce: [u8; NONCE] = random().map_err(std::io::Error::other)?;
+        let hello = Hello { from: (host as u32, 0), to: HUB_END, position: NOWHERE, nonce };
+        let (mut dialing, hello) = Dialing::new(&self.leaders_key(), hello);
+        stream.write_all(&hello)?;
+        let until = Instant::now() + PATIENCE;
+        let mut answer = [0; CHALLENGE + PROOF];
+        read_until(&mut stream, &mut answer, until)?;
+        let Step::Done(established, proof) = dialing.take(&answer) else {
             return Err(std::io::Error::other("somebody else answers"));
+        };
+        stream.write_all(&proof)?;
+        let mut welcome = [0; connection::WELCOME];
+        read_until(&mut stream, &mut welcome, until)?;
+        let mut line = Connection::new(HUB, stream, established.keys).map_err(std::io::Error::other)?;
+        match line.take_welcome(&welcome) {
+            true => Ok(line),
+            false => Err(std::io::Error::other("what comes after the handshake is not from the hub")),
         }
-        Ok(stream)
     }
+}
+
+/// Reads exactly so many bytes; fails with `WouldBlock` if they are not there in time, however slowly they come.
+fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(len) => bytes = &mut bytes[len..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

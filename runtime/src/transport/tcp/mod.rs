@@ -3,20 +3,18 @@
 //!
 //! A link (`link.rs`) leads from one interface to another. It carries numbered frames (`frame.rs`) over one connection after another,
 //! so that nothing is lost or repeated when a connection breaks. A connection begins with a proof of the job's key
-//! (`handshake.rs`), and every frame has a tag that only the two ends can make (`secret.rs`). All of that is free of sockets and
+//! (`secret/handshake.rs`), and every frame has a tag that only the two ends can make (`secret/`). All of that is free of sockets and
 //! clocks. `state.rs` and `calls.rs` add the sockets, `shared.rs` the thread that serves peers while the program computes or sleeps.
 
 mod address;
 mod calls;
 mod core;
 mod frame;
-mod handshake;
 mod interfaces;
 mod link;
 mod outbox;
 mod peer;
 mod provider;
-mod secret;
 mod shared;
 mod sockets;
 mod spread;
@@ -47,6 +45,7 @@ use super::lock::Mutex;
 use super::memory::Registry;
 use super::port;
 use super::stream::FlowLimits;
+use crate::secret::{self, handshake};
 
 /// Feeds `bytes` to every decoder. Panics are the finding.
 #[cfg(any(test, fuzzing))]

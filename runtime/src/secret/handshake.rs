@@ -10,14 +10,15 @@
 //! Both nonces are new for each connection: what was recorded of another one proves nothing here. Frames follow, under keys that
 //! only this exchange gives.
 
-use super::secret::{End, JobKey, PROOF, SessionKeys, same};
+use super::{End, JobKey, PROOF, SessionKeys, same};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc1");
 /// Random bytes that an end brings.
 pub const NONCE: usize = 32;
 /// Bytes of a [`Hello`].
 pub const HELLO: usize = 56 + NONCE;
-const CHALLENGE: usize = 16 + NONCE;
+/// Bytes of the acceptor's answer before its proof.
+pub const CHALLENGE: usize = 16 + NONCE;
 
 /// Where an end of a link is when a connection begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,10 @@
 //! BLAKE3 in its keyed mode is a pseudorandom function and a message authentication code (BLAKE3 paper, sections 2.2 and 6.2).
 //! Each use has a context of its own, so that no value made for one is good for another.
 
+pub mod handshake;
+
 use std::fmt;
+use std::ops::BitXor;
 
 /// Bytes of a key.
 pub const KEY: usize = 32;
@@ -109,9 +112,9 @@ fn truncate(hash: blake3::Hash) -> [u8; TAG] {
 
 /// Whether two proofs or tags are the same. All bytes are compared, wherever the first difference is: the time tells a
 /// stranger nothing about it.
-pub fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn same<B: Copy + BitXor<Output = u8>>(one: &[B], other: &[B]) -> bool {
     // What the compiler does not know it cannot use to end the loop early.
-    let differ = |all: u8, (one, other): (&u8, &u8)| std::hint::black_box(all | (one ^ other));
+    let differ = |all: u8, (one, other): (&B, &B)| std::hint::black_box(all | (*one ^ *other));
     one.len() == other.len() && one.iter().zip(other).fold(0, differ) == 0
 }
 
@@ -141,12 +144,39 @@ mod tests {
 
     #[test]
     fn what_differs_in_any_byte_is_not_the_same() {
-        let one = [0x5a; TAG];
+        let one = [0x5a_u8; TAG];
         assert!(same(&one, &one) && !same(&one, &one[1..]));
         for at in 0..TAG {
             let mut other = one;
             other[at] ^= 0x10;
             assert!(!same(&one, &other), "byte {at}");
+        }
+    }
+
+    /// A value that tells how often it was compared.
+    #[derive(Clone, Copy)]
+    struct Watched<'a>(u8, &'a std::cell::Cell<usize>);
+
+    impl BitXor for Watched<'_> {
+        type Output = u8;
+
+        fn bitxor(self, other: Self) -> u8 {
+            self.1.set(self.1.get() + 1);
+            self.0 ^ other.0
+        }
+    }
+
+    #[test]
+    fn all_of_a_secret_is_compared_wherever_it_is_wrong() {
+        let compared = std::cell::Cell::new(0);
+        let secret = [0x5a; PROOF].map(|byte| Watched(byte, &compared));
+        assert!(same(&secret, &secret));
+        for wrong in 0..PROOF {
+            let mut guess = secret;
+            guess[wrong].0 ^= 1;
+            compared.set(0);
+            assert!(!same(&guess, &secret), "byte {wrong}");
+            assert_eq!(compared.get(), PROOF, "byte {wrong}");
         }
     }
 }

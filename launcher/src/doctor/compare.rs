@@ -1,0 +1,214 @@
+//! What must be alike on all hosts, or must differ.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::finding::Finding;
+use super::side::Facts;
+
+/// Clocks that differ by less are in step: `make` and logs are read in seconds.
+const IN_STEP: Duration = Duration::from_secs(1);
+
+/// A host, as the user calls it, and what it told.
+pub struct Host<'a> {
+    pub name: &'a str,
+    pub facts: &'a Facts,
+    /// Nanoseconds by which its clock is ahead of ours, and by how much that may be wrong.
+    pub ahead: Option<(i64, u64)>,
+}
+
+/// Compares all hosts. `own` is the path of this command, `program` that of the program.
+pub fn findings(hosts: &[Host<'_>], own: &str, program: Option<&str>) -> Vec<Finding> {
+    let mut all = vec![names(hosts)];
+    all.push(equal(hosts, "this command", own, |facts| facts.own));
+    if let Some(program) = program {
+        all.push(equal(hosts, "program", program, |facts| facts.program));
+    }
+    all.push(cpus(hosts));
+    all.push(clocks(hosts));
+    all
+}
+
+fn names(hosts: &[Host<'_>]) -> Finding {
+    let what = "names of hosts";
+    for (number, host) in hosts.iter().enumerate() {
+        for other in &hosts[..number] {
+            let is_one = host.facts.machine == other.facts.machine;
+            if is_one && host.name != other.name {
+                return Finding::warning(
+                    what,
+                    format!("{} and {} are one host", other.name, host.name),
+                    format!("bellwether run --hosts {}:N ...  # name it once", other.name),
+                );
+            }
+            if !is_one && host.facts.hostname == other.facts.hostname {
+                return Finding::error(
+                    what,
+                    format!(
+                        "{} and {} both call themselves {}: `bellwether run` takes the one for the other, and errors name the wrong one",
+                        other.name, host.name, host.facts.hostname
+                    ),
+                    format!("sudo hostnamectl set-hostname {0}  # on {0}", host.name),
+                );
+            }
+        }
+    }
+    Finding::ok(what, "all differ")
+}
+
+/// Files that must be equal: those of most hosts are taken for right.
+fn equal(hosts: &[Host<'_>], what: &str, path: &str, digest: impl Fn(&Facts) -> Option<u64>) -> Finding {
+    let here: Vec<(&str, u64)> = hosts.iter().filter_map(|host| Some((host.name, digest(host.facts)?))).collect();
+    let count = |wanted: u64| here.iter().filter(|(_, digest)| *digest == wanted).count();
+    // Of as many, the first.
+    let Some((source, most)) = here.iter().copied().rev().max_by_key(|(_, digest)| count(*digest)) else {
+        // What is not there is told by its host.
+        return Finding::ok(what, "not compared");
+    };
+    let wrong: Vec<&str> = here.iter().filter(|(_, digest)| *digest != most).map(|(name, _)| *name).collect();
+    match wrong.first() {
+        None => Finding::ok(what, format!("{path} is equal on all hosts")),
+        Some(first) => Finding::error(
+            what,
+            format!("{path} is another file on {} than on {source}: ranks refuse to start", wrong.join(", ")),
+            format!("scp {source}:{path} {first}:{path}"),
+        ),
+    }
+}
+
+/// Levels of x86-64 (psABI, section Micro-Architecture Levels), and some of what the kernel calls what each adds.
+const LEVELS: [(&str, &[&str]); 3] = [
+    ("x86-64-v2", &["sse4_2", "popcnt", "cx16", "ssse3"]),
+    ("x86-64-v3", &["avx2", "bmi1", "bmi2", "fma", "movbe", "f16c"]),
+    ("x86-64-v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+];
+
+fn cpus(hosts: &[Host<'_>]) -> Finding {
+    let what = "CPU features";
+    let Some(first) = hosts.first() else { return Finding::ok(what, "not compared") };
+    if let Some(other) = hosts.iter().find(|host| host.facts.arch != first.facts.arch) {
+        return Finding::error(
+            what,
+            format!("{} is {}, {} is {}", first.name, first.facts.arch, other.name, other.facts.arch),
+            format!("bellwether run --hosts {} ...  # hosts of one kind", first.name),
+        );
+    }
+    let sets: Vec<BTreeSet<&str>> =
+        hosts.iter().map(|host| host.facts.features.iter().map(String::as_str).collect()).collect();
+    let common = sets.iter().skip(1).fold(sets[0].clone(), |all, set| all.intersection(set).copied().collect());
+    // What a compiler may use by itself.
+    let known = |set: &BTreeSet<&str>| -> BTreeSet<&str> {
+        let of_levels = LEVELS.iter().flat_map(|(_, features)| features.iter().copied());
+        of_levels.filter(|feature| set.contains(feature)).collect()
+    };
+    let lacking = hosts.iter().zip(&sets).find_map(|(host, set)| {
+        let missing: Vec<&str> =
+            sets.iter().flat_map(|other| known(other).difference(set).copied().collect::<Vec<_>>()).collect();
+        let missing: BTreeSet<&str> = missing.into_iter().collect();
+        (!missing.is_empty()).then(|| (host.name, missing.into_iter().collect::<Vec<_>>().join(" ")))
+    });
+    match lacking {
+        None => Finding::ok(what, "equal on all hosts"),
+        Some((name, missing)) => {
+            let level = LEVELS.iter().take_while(|(_, features)| features.iter().all(|one| common.contains(one)));
+            let level = level.last().map_or("x86-64", |(level, _)| level);
+            Finding::warning(
+                what,
+                format!("{name} lacks {missing}: a program built for the CPU of another host is killed there (SIGILL)"),
+                format!("RUSTFLAGS='-C target-cpu={level}' cargo build --release"),
+            )
+        }
+    }
+}
+
+fn clocks(hosts: &[Host<'_>]) -> Finding {
+    let what = "clocks";
+    let known = hosts.iter().filter_map(|host| Some((host.name, host.ahead?)));
+    let worst = known.clone().max_by_key(|(_, (ahead, unsure))| ahead.unsigned_abs().saturating_sub(*unsure));
+    let Some((name, (ahead, unsure))) = worst else { return Finding::ok(what, "not compared") };
+    let off = Duration::from_nanos(ahead.unsigned_abs());
+    if off.saturating_sub(Duration::from_nanos(unsure)) <= IN_STEP {
+        let most = known.map(|(_, (ahead, unsure))| ahead.unsigned_abs().saturating_add(unsure)).max().unwrap_or(0);
+        return Finding::ok(what, format!("within {:.1} ms of this host's", most as f64 / 1e6));
+    }
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    Finding::warning(
+        what,
+        format!("{name} is {:.1} s {way} this host: times of logs and of files cannot be compared", off.as_secs_f64()),
+        format!("sudo chronyc makestep  # on {name}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    fn facts(hostname: &str, machine: &str) -> Facts {
+        Facts { hostname: hostname.into(), machine: machine.into(), arch: "x86_64".into(), ..Facts::default() }
+    }
+
+    fn all(hosts: &[(&'static str, &Facts)]) -> Vec<Finding> {
+        let hosts: Vec<Host<'_>> =
+            hosts.iter().map(|(name, facts)| Host { name, facts, ahead: Some((0, 1000)) }).collect();
+        findings(&hosts, "/bin/bellwether", Some("/bin/app"))
+    }
+
+    fn only(findings: &[Finding], what: &str) -> (State, String) {
+        let wrong: Vec<&Finding> = findings.iter().filter(|finding| finding.state != State::Ok).collect();
+        assert!(wrong.iter().all(|finding| finding.what == what), "{findings:?}");
+        let mend = wrong.first().and_then(|finding| finding.mend.clone());
+        (wrong.first().map_or(State::Ok, |finding| finding.state), mend.unwrap_or_default())
+    }
+
+    #[test]
+    fn hosts_that_fit_have_nothing_to_mend() {
+        assert_eq!(only(&all(&[("a", &facts("a", "1")), ("b", &facts("b", "2"))]), "").0, State::Ok);
+    }
+
+    #[test]
+    fn two_hosts_of_one_name_and_two_names_of_one_host() {
+        let (state, mend) = only(&all(&[("a", &facts("n", "1")), ("b", &facts("n", "2"))]), "names of hosts");
+        assert_eq!((state, &*mend), (State::Error, "sudo hostnamectl set-hostname b  # on b"));
+        let (state, mend) = only(&all(&[("a", &facts("n", "1")), ("b", &facts("n", "1"))]), "names of hosts");
+        assert_eq!((state, &*mend), (State::Warning, "bellwether run --hosts a:N ...  # name it once"));
+    }
+
+    #[test]
+    fn the_file_that_differs_is_replaced_by_that_of_most() {
+        let program = |name: &str, digest| Facts { program: Some(digest), ..facts(name, name) };
+        let (a, b, c) = (program("a", 7), program("b", 8), program("c", 8));
+        let (state, mend) = only(&all(&[("a", &a), ("b", &b), ("c", &c)]), "program");
+        assert_eq!((state, &*mend), (State::Error, "scp b:/bin/app a:/bin/app"));
+        assert_eq!(only(&all(&[("a", &a), ("b", &b)]), "program").1, "scp a:/bin/app b:/bin/app");
+    }
+
+    #[test]
+    fn features_that_a_host_lacks_lower_the_level_to_build_for() {
+        let with = |name: &str, features: &[&str]| Facts {
+            features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+            ..facts(name, name)
+        };
+        let second = ["sse4_2", "popcnt", "cx16", "ssse3", "nonsense"];
+        let third = [&second[..4], &["avx2", "bmi1", "bmi2", "fma", "movbe", "f16c"]].concat();
+        let (a, b) = (with("a", &third), with("b", &second));
+        let (state, mend) = only(&all(&[("a", &a), ("b", &b)]), "CPU features");
+        assert_eq!((state, &*mend), (State::Warning, "RUSTFLAGS='-C target-cpu=x86-64-v2' cargo build --release"));
+        let arm = Facts { arch: "aarch64".into(), ..facts("c", "c") };
+        assert_eq!(only(&all(&[("a", &a), ("c", &arm)]), "CPU features").0, State::Error);
+    }
+
+    #[test]
+    fn a_clock_is_wrong_if_it_is_surely_wrong() {
+        let facts = facts("a", "1");
+        for (ahead, unsure, state) in [
+            (2_000_000_000, 1000, State::Warning),
+            (-2_000_000_000, 1000, State::Warning),
+            (2_000_000_000, 1_500_000_000, State::Ok),
+            (900_000_000, 0, State::Ok),
+        ] {
+            let host = Host { name: "a", facts: &facts, ahead: Some((ahead, unsure)) };
+            assert_eq!(clocks(&[host]).state, state, "{ahead} {unsure}");
+        }
+    }
+}

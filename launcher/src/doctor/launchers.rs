@@ -1,0 +1,256 @@
+//! The program, and the launchers that this host has, against each other.
+
+use std::ffi::{CStr, OsStr};
+use std::hash::{Hash, Hasher};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::finding::Finding;
+use super::output::Output;
+
+/// How long a launcher may take to say what it is, and its output to end when it has ended.
+const LIMIT: Duration = Duration::from_secs(10);
+const GOODBYE: Duration = Duration::from_millis(500);
+/// The library by which ranks without MPI join those of Open MPI's mpirun, and of `srun --mpi=pmix`.
+const PMIX: &CStr = c"libpmix.so.2";
+/// What every program that is built with Bellwether has in it.
+const MARK: &[u8] = b"BELLWETHER_JOB";
+
+/// An MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mpi {
+    /// Open MPI: its launcher speaks PMIx.
+    Open,
+    /// MPICH and its relatives: their launchers speak PMI-1.
+    Mpich,
+}
+
+impl Mpi {
+    fn name(self) -> &'static str {
+        match self {
+            Mpi::Open => "Open MPI",
+            Mpi::Mpich => "MPICH",
+        }
+    }
+
+    fn join(self) -> &'static str {
+        match self {
+            Mpi::Open => "pmix",
+            Mpi::Mpich => "pmi1",
+        }
+    }
+}
+
+/// What is known of a program.
+#[derive(Debug, Default)]
+pub struct Program {
+    /// Tells whether two files are equal.
+    pub digest: Option<u64>,
+    /// The MPI that it was built with.
+    pub mpi: Option<Mpi>,
+}
+
+/// The file that `bellwether run` starts for this name.
+pub fn find(name: &OsStr) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
+    if name.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(is_program);
+    }
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(is_program)
+}
+
+/// A digest of a file, to compare it with that of another host.
+pub fn digest(path: &Path) -> std::io::Result<(u64, bool)> {
+    let (mut file, mut hasher) = (std::fs::File::open(path)?, std::hash::DefaultHasher::new());
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    bytes.hash(&mut hasher);
+    Ok((hasher.finish(), bytes.windows(MARK.len()).any(|window| window == MARK)))
+}
+
+/// Examines the program.
+pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
+    let (what, shown) = ("program", name.to_string_lossy());
+    let Some(path) = find(name) else {
+        let exists = Path::new(name).is_file();
+        return vec![match exists {
+            true => Finding::error(what, format!("{shown} may not be executed"), format!("chmod +x {shown}")),
+            false => Finding::error(
+                what,
+                format!("{shown} is not there"),
+                format!("ls -l {shown}  # and copy it here, or mount its folder"),
+            ),
+        }];
+    };
+    let (own, is_ours) = match digest(&path) {
+        Ok(it) => it,
+        Err(error) => {
+            let mend = format!("chmod +r {}", path.display());
+            return vec![Finding::error(what, format!("{}: {error}", path.display()), mend)];
+        }
+    };
+    known.digest = Some(own);
+    let mut findings = Vec::new();
+    let libraries = libraries(&path);
+    for line in libraries.lines().filter(|line| line.contains("not found")) {
+        let library = line.split_whitespace().next().unwrap_or(line);
+        findings.push(Finding::error(
+            what,
+            format!("the loader does not find its library {library}"),
+            format!("export LD_LIBRARY_PATH=\"$(dirname \"$(find / -name {library} 2>/dev/null | head -n 1)\")\""),
+        ));
+    }
+    // The numbers of their C interfaces: Open MPI's since 1.10 and 4, and that which MPICH's ABI initiative agreed on.
+    known.mpi = match () {
+        () if libraries.contains("libmpi.so.40") => Some(Mpi::Open),
+        () if libraries.contains("libmpi.so.12") || libraries.contains("libmpich.so") => Some(Mpi::Mpich),
+        () => None,
+    };
+    if findings.is_empty() {
+        let built = known.mpi.map_or("without MPI".to_owned(), |mpi| format!("with {}", mpi.name()));
+        findings.push(match is_ours {
+            true => Finding::ok(what, format!("{}, built {built}", path.display())),
+            // A script, or a program of another kind.
+            false => Finding::ok(what, format!("{}, which does not use Bellwether itself", path.display())),
+        });
+    }
+    findings
+}
+
+fn libraries(path: &Path) -> String {
+    let mut ldd = Command::new("ldd");
+    ldd.arg(path);
+    output(ldd).unwrap_or_default()
+}
+
+/// What a command prints, on both streams; `None` if it cannot be started or does not end.
+fn output(mut command: Command) -> Option<String> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
+    let until = Instant::now() + LIMIT;
+    let (out, err) = (Output::of(child.stdout.take()?), Output::of(child.stderr.take()?));
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Some(out.take(GOODBYE) + &err.take(GOODBYE))
+}
+
+/// Examines the launchers in PATH, for a program that was built so.
+pub fn launchers(program: &Program) -> Vec<Finding> {
+    let (mpi, asked) = (program.mpi, std::env::var("BELLWETHER_JOIN").ok());
+    let mut findings = Vec::new();
+    if let Some(path) = find(OsStr::new("mpirun")) {
+        findings.push(mpirun(&path, mpi, asked.as_deref()));
+    }
+    if find(OsStr::new("srun")).is_some() {
+        let mut list = Command::new("srun");
+        list.arg("--mpi=list");
+        findings.push(srun(output(list).as_deref(), mpi, asked.as_deref()));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("launchers", "neither mpirun nor srun in PATH; `bellwether run` needs neither"));
+    }
+    findings
+}
+
+fn mpirun(path: &Path, program: Option<Mpi>, asked: Option<&str>) -> Finding {
+    let (what, shown) = ("mpirun", path.display());
+    let mut version = Command::new(path);
+    version.arg("--version");
+    let text = output(version).unwrap_or_default();
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing").trim();
+    let own = match () {
+        () if text.contains("Open MPI") || text.contains("OpenRTE") => Mpi::Open,
+        () if text.contains("HYDRA") || text.contains("Intel(R) MPI") || text.contains("MPICH") => Mpi::Mpich,
+        () => {
+            let found = format!("{shown} is of no kind that is known here: {first}");
+            return Finding::warning(what, found, "bellwether run -n 4 PROGRAM");
+        }
+    };
+    let by_mpi = program.filter(|_| asked.is_none_or(|asked| matches!(asked, "auto" | "mpi")));
+    match by_mpi {
+        Some(built) if built == own => Finding::ok(what, format!("{shown} of {}, as the program's MPI", own.name())),
+        Some(built) => Finding::error(
+            what,
+            format!(
+                "{shown} is of {}, the program was built with {}: each rank would be alone",
+                own.name(),
+                built.name()
+            ),
+            format!("export BELLWETHER_JOIN={}", own.join()),
+        ),
+        None if own == Mpi::Open && !has_pmix() => Finding::error(
+            what,
+            format!("{shown} of {} serves PMIx, and {} cannot be loaded", own.name(), PMIX.to_string_lossy()),
+            "sudo apt-get install libpmix2",
+        ),
+        None => Finding::ok(what, format!("{shown} of {}; ranks join by {}", own.name(), own.join())),
+    }
+}
+
+fn srun(listed: Option<&str>, program: Option<Mpi>, asked: Option<&str>) -> Finding {
+    let what = "srun";
+    let listed = listed.unwrap_or("it does not end");
+    let has = |plugin: &str| listed.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == plugin);
+    if !has("none") {
+        let first = listed.lines().next().unwrap_or("it says nothing").trim();
+        return Finding::warning(what, format!("does not tell its plug-ins: {first}"), "srun --mpi=list");
+    }
+    let by_mpi = program.is_some() && asked.is_none_or(|asked| matches!(asked, "auto" | "mpi"));
+    match (has("pmix"), has("pmi2"), by_mpi) {
+        (true, _, true) => Finding::ok(what, "start with srun --mpi=pmix"),
+        (false, true, true) => Finding::error(
+            what,
+            "has pmi2 and no pmix; a program with MPI joins by PMIx, unless its MPI was built for PMI-2",
+            "export BELLWETHER_JOIN=pmi2",
+        ),
+        (_, true, false) => Finding::ok(what, "start with srun --mpi=pmi2"),
+        (true, false, false) if has_pmix() => Finding::ok(what, "start with srun --mpi=pmix"),
+        (true, false, false) => Finding::error(
+            what,
+            format!("has pmix and no pmi2, and {} cannot be loaded", PMIX.to_string_lossy()),
+            "sudo apt-get install libpmix2",
+        ),
+        (false, false, _) => Finding::error(
+            what,
+            "has neither the plug-in pmi2 nor pmix: each task would be alone",
+            "sudo apt-get install slurm-wlm-basic-plugins",
+        ),
+    }
+}
+
+fn has_pmix() -> bool {
+    // SAFETY: the name ends with a zero; the library's initialisers have no conditions, and ranks load it in the same way.
+    let library = unsafe { libc::dlopen(PMIX.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    !library.is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn plug_ins_of_slurm_against_the_build() {
+        let listed = |plugins: &str| format!("MPI plugin types are...\n\tnone\n\t{plugins}\n");
+        let cases = [
+            ("pmi2", None, None, State::Ok, None),
+            ("pmi2", Some(Mpi::Open), None, State::Error, Some("export BELLWETHER_JOIN=pmi2")),
+            ("pmi2", Some(Mpi::Open), Some("pmi2"), State::Ok, None),
+            ("pmix\n\tpmix_v4", Some(Mpi::Open), None, State::Ok, None),
+            ("cray_shasta", None, None, State::Error, Some("sudo apt-get install slurm-wlm-basic-plugins")),
+        ];
+        for (plugins, mpi, asked, state, mend) in cases {
+            let finding = srun(Some(&listed(plugins)), mpi, asked);
+            assert_eq!((finding.state, finding.mend.as_deref()), (state, mend), "{plugins}: {}", finding.found);
+        }
+        assert_eq!(srun(Some("srun: fatal: no configuration"), None, None).state, State::Warning);
+    }
+}

@@ -1,0 +1,287 @@
+//! One host's part: what it is, what it finds, whom it reaches. The command talks to it over the agent's standard input and output, in
+//! lines of JSON:
+//!
+//! ```text
+//! command            host
+//! Examine    ------>
+//!            <------ Facts, with the port at which it answers
+//! Reach      ------>            the other hosts, when all have told theirs
+//!            <------ Reached
+//! Clock      ------>            several times
+//!            <------ Clock
+//! ```
+//!
+//! It ends when its standard input does.
+
+use std::ffi::{CStr, OsString};
+use std::io::{BufRead, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::finding::Finding;
+use super::launchers::{self, Program};
+use super::limits::{self, Ranks};
+use super::tried;
+
+/// The hidden command that examines one host.
+pub const SIDE: &str = "doctor-of-host";
+/// Begins each line to the command. What a login shell prints has none, and is passed over.
+pub const MARK: &str = "bellwether-doctor ";
+/// How long an address may take to answer.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// From the command to a host.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Down {
+    Examine(Examine),
+    Reach(Vec<Peer>),
+    Clock,
+}
+
+/// What a job would be like.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Examine {
+    pub folder: String,
+    /// As `bellwether run` hands them to its ranks.
+    pub env: Vec<(String, String)>,
+    pub program: Option<String>,
+    /// Ranks on this host, its CPUs if that is not said; and on all others.
+    pub here: Option<usize>,
+    pub elsewhere: usize,
+}
+
+/// Another host, as one that is to reach it knows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Peer {
+    pub port: u16,
+    pub token: String,
+    pub addresses: Vec<Address>,
+}
+
+/// An address of a host, and its interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    pub interface: String,
+    pub ip: IpAddr,
+}
+
+/// From a host to the command.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Up {
+    Facts(Box<Facts>),
+    /// For each other host, what became of each of its addresses.
+    Reached(Vec<Vec<Outcome>>),
+    /// Nanoseconds since 1970.
+    Clock(u64),
+}
+
+/// What a host is, and what it found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Facts {
+    pub hostname: String,
+    /// Tells one machine from another, and hosts that the settings name.
+    pub machine: String,
+    pub arch: String,
+    /// Of its CPUs.
+    pub features: Vec<String>,
+    /// Digests of this command, and of the program.
+    pub own: Option<u64>,
+    pub program: Option<u64>,
+    pub findings: Vec<Finding>,
+    /// Where it answers, with this word.
+    pub port: u16,
+    pub token: String,
+    pub addresses: Vec<Address>,
+}
+
+/// What became of a call to an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Reached,
+    /// The caller has that address, too.
+    Own,
+    /// Somebody else answers there.
+    Other,
+    /// The call was turned down.
+    Refused,
+    /// Nothing came back.
+    Silent,
+    /// The caller's system cannot send there, and says so.
+    NoRoute(String),
+}
+
+/// Everything that can be found on one host alone.
+pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize) -> Facts {
+    let here = here.unwrap_or_else(limits::allowed_cpus);
+    let mut known = Program::default();
+    let mut findings = program.map_or(Vec::new(), |name| launchers::program(&OsString::from(name), &mut known));
+    findings.extend(launchers::launchers(&known));
+    findings.extend(limits::findings(Ranks { here, all: here.saturating_add(elsewhere) }));
+    findings.extend(tried::findings());
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let cpuinfo = read("/proc/cpuinfo");
+    let features = cpuinfo.lines().find_map(|line| line.split_once(':').filter(|(key, _)| is_features(key)));
+    Facts {
+        hostname: read("/proc/sys/kernel/hostname"),
+        machine: read("/proc/sys/kernel/random/boot_id") + " " + &std::env::var("BELLWETHER_HOST").unwrap_or_default(),
+        arch: std::env::consts::ARCH.into(),
+        features: features.map_or(Vec::new(), |(_, text)| text.split_whitespace().map(str::to_owned).collect()),
+        own: launchers::digest(std::path::Path::new("/proc/self/exe")).ok().map(|(digest, _)| digest),
+        program: known.digest,
+        findings,
+        ..Facts::default()
+    }
+}
+
+/// As x86 and ARM call it.
+fn is_features(key: &str) -> bool {
+    ["flags", "Features"].contains(&key.trim())
+}
+
+/// Serves the command, as one of its hosts, until it ends.
+pub fn serve() -> ExitCode {
+    let stdin = std::io::stdin();
+    for line in stdin.lock().lines().map_while(Result::ok) {
+        let up = match serde_json::from_str(&line) {
+            Ok(Down::Examine(examine)) => Up::Facts(Box::new(first(&examine))),
+            Ok(Down::Reach(peers)) => Up::Reached(reach(&peers)),
+            Ok(Down::Clock) => Up::Clock(now()),
+            // A command of another version.
+            Err(_) => return ExitCode::FAILURE,
+        };
+        let text = serde_json::to_string(&up).expect("texts and numbers can always be written");
+        let mut out = std::io::stdout().lock();
+        if writeln!(out, "{MARK}{text}").and_then(|()| out.flush()).is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Nanoseconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn first(what: &Examine) -> Facts {
+    for (name, value) in &what.env {
+        // SAFETY: this process has one thread yet.
+        unsafe { std::env::set_var(name, value) };
+    }
+    let entered = std::env::set_current_dir(&what.folder);
+    let mut facts = examine(what.program.as_deref(), what.here, what.elsewhere);
+    if let Err(error) = entered {
+        let mend = format!("mkdir -p {}  # or mount it", what.folder);
+        facts.findings.insert(0, Finding::error("folder", format!("{}: {error}", what.folder), mend));
+    }
+    match listen() {
+        Ok((port, token)) => (facts.port, facts.token) = (port, token),
+        Err(error) => {
+            let mend = "cat /proc/sys/net/ipv4/ip_local_port_range  # and widen it";
+            facts.findings.push(Finding::error("port", format!("none can be had: {error}"), mend));
+        }
+    }
+    facts.addresses = addresses();
+    facts
+}
+
+/// Answers whoever calls a free port, until this process ends, with a word that nobody else has. Gives both.
+fn listen() -> std::io::Result<(u16, String)> {
+    let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    let listener = TcpListener::bind(all.map(|ip| SocketAddr::new(ip, 0)).as_slice())?;
+    let port = listener.local_addr()?.port();
+    let mut random = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let word = token.clone();
+    std::thread::Builder::new().spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                // So few bytes have room; a caller that is gone needs none.
+                Ok(mut stream) => drop(stream.write_all(word.as_bytes())),
+                // No descriptor, for instance.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    })?;
+    Ok((port, token))
+}
+
+/// Calls all addresses of all peers: of each peer one after the other.
+fn reach(peers: &[Peer]) -> Vec<Vec<Outcome>> {
+    let own: Vec<IpAddr> = addresses().into_iter().map(|address| address.ip).collect();
+    let each = |peer: &Peer| peer.addresses.iter().map(|address| call(address.ip, peer, &own)).collect::<Vec<_>>();
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = peers.iter().map(|peer| scope.spawn(|| each(peer))).collect();
+        calls.into_iter().map(|call| call.join().unwrap_or_default()).collect()
+    })
+}
+
+fn call(ip: IpAddr, peer: &Peer, own: &[IpAddr]) -> Outcome {
+    use std::io::ErrorKind::{ConnectionRefused, ConnectionReset, TimedOut, WouldBlock};
+    if own.contains(&ip) {
+        return Outcome::Own;
+    }
+    let said = || {
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::new(ip, peer.port), LIMIT)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        let mut said = vec![0; peer.token.len()];
+        stream.read_exact(&mut said).map(|()| said)
+    };
+    match said() {
+        Ok(said) if said == peer.token.as_bytes() => Outcome::Reached,
+        Ok(_) => Outcome::Other,
+        Err(error) => match error.kind() {
+            TimedOut | WouldBlock => Outcome::Silent,
+            ConnectionRefused | ConnectionReset => Outcome::Refused,
+            std::io::ErrorKind::UnexpectedEof => Outcome::Other,
+            _ => Outcome::NoRoute(error.to_string()),
+        },
+    }
+}
+
+/// The addresses of this host by which others may reach it: those of interfaces that are up, without the loopback interface.
+fn addresses() -> Vec<Address> {
+    let mut first = std::ptr::null_mut();
+    // SAFETY: writes a pointer to a list, which is freed below.
+    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+        return Vec::new();
+    }
+    let (mut found, mut next) = (Vec::new(), first);
+    // SAFETY: an entry of the list, or its end.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        next = entry.ifa_next;
+        if entry.ifa_flags & libc::IFF_UP as u32 == 0 || entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0 {
+            continue;
+        }
+        // SAFETY: the list's own address, or none; the name ends with a zero.
+        let (ip, interface) = unsafe { (ip(entry.ifa_addr), CStr::from_ptr(entry.ifa_name)) };
+        // Those that only reach a neighbour need the name of an interface there.
+        if let Some(ip) = ip.filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())) {
+            found.push(Address { interface: interface.to_string_lossy().into_owned(), ip });
+        }
+    }
+    // SAFETY: the list from above, freed once.
+    unsafe { libc::freeifaddrs(first) };
+    found.sort_by_key(|address| address.ip.is_ipv6());
+    found
+}
+
+/// # Safety
+/// `address` is null or points to an address of the kind that it names.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: the caller guarantees it.
+    unsafe {
+        match i32::from(address.as_ref()?.sa_family) {
+            libc::AF_INET => {
+                let v4 = &*address.cast::<libc::sockaddr_in>();
+                Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => Some(Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr).into()),
+            _ => None,
+        }
+    }
+}
