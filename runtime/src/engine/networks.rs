@@ -176,6 +176,11 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
+    /// Whether puts, gets or atomics of peers on this rank's memory wait until this rank makes progress, on some network.
+    pub(crate) fn emulates(&self) -> bool {
+        self.list.iter().any(|network| network.emulates())
+    }
+
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)

@@ -177,6 +177,11 @@ impl Books {
 }
 
 impl Engine {
+    /// Whether this rank has segments that peers reach by number.
+    pub(super) fn has_own_segments(&self) -> bool {
+        !self.segments.books.borrow().open.is_empty()
+    }
+
     fn table_of(&self, rank: usize) -> Table<'_> {
         self.mapped_segments.table(rank)
     }

@@ -1,4 +1,5 @@
-//! Waits of processes for things of many types: `BELLWETHER_RANKS=3 waiting`.
+//! Waits of processes for things of many types: `BELLWETHER_RANKS=3 waiting`. With the word `serve`: ranks that are served by one that
+//! computes.
 
 use std::process::ExitCode;
 
@@ -6,9 +7,13 @@ use bellwether_runtime::World;
 
 fn main() -> ExitCode {
     let ran = World::start().and_then(|world| {
-        bellwether_tests::waiting::mix(&world)?;
+        let serves = std::env::args().nth(1).is_some_and(|word| word == "serve");
+        match serves {
+            true => bellwether_tests::serving::all(&world)?,
+            false => bellwether_tests::waiting::mix(&world)?,
+        }
         if world.rank() == 0 {
-            println!("waited");
+            println!("{}", if serves { "served" } else { "waited" });
         }
         world.finish()
     });

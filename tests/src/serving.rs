@@ -1,0 +1,82 @@
+//! Programs in which a rank computes, and others need its progress meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bellwether_runtime::{AtomicOp, Context, Result, World};
+
+/// What handlers of a rank tell the thread that computes there.
+#[derive(Debug, Default)]
+struct Heard {
+    calls: AtomicU64,
+    over: AtomicU64,
+}
+
+fn heard(context: &Context<'_>) -> Arc<Heard> {
+    Arc::clone(&context.state::<Arc<Heard>>().expect("set before the barrier"))
+}
+
+/// Whether work in [`World::serve_while`] runs on another thread.
+///
+/// # Errors
+/// As [`World::serve_while`].
+pub fn runs_elsewhere(world: &World) -> Result<bool> {
+    let own = thread::current().id();
+    world.serve_while(|| thread::current().id() != own)
+}
+
+/// Rank 1 computes, and makes no call, until all others have told it to end. Each of their operations waits for progress of rank 1 where it
+/// is emulated there, and calls always do.
+///
+/// # Errors
+/// Those of the runtime.
+pub fn all(world: &World) -> Result<()> {
+    const ROUNDS: u64 = 20;
+    let told = Arc::new(Heard::default());
+    world.set_state(Arc::clone(&told));
+    let words = world.alloc::<u64>(8)?;
+    let segment = world.segment(64)?;
+    let numbers = world.allgather(&[segment.number()])?;
+    world.barrier()?;
+    let others = world.size() as u64 - 1;
+    if world.rank() == 1 {
+        let own = thread::current().id();
+        let elsewhere = world.serve_while(|| {
+            // Acquire pairs with the Release of the handler.
+            while told.over.load(Ordering::Acquire) < others {
+                thread::sleep(Duration::from_micros(100));
+            }
+            thread::current().id() != own
+        })?;
+        assert!(elsewhere, "a rank that serves computes on another thread");
+        assert_eq!(told.calls.load(Ordering::Relaxed), ROUNDS * others);
+        assert_eq!(words.load(0), ROUNDS * others);
+    } else {
+        let place = 1 + world.rank() % 7;
+        for round in 0..ROUNDS {
+            let answer = world.call(1, round, |context, x: u64| {
+                heard(context).calls.fetch_add(1, Ordering::Relaxed);
+                x + 1
+            })?;
+            assert_eq!(answer.wait()?, round + 1);
+            words.fetch_add(1, 0, 1)?;
+            words.put(1, place, round)?;
+            world.fence();
+            assert_eq!(words.get(1, place)?, round);
+            world.fetch_segment::<u64>(AtomicOp::Add, 1, numbers[1], 0, 1)?;
+            if round % 5 == 0 {
+                // Rank 1 has fallen asleep by then.
+                world.sleep(Duration::from_millis(3));
+            }
+        }
+        assert!(world.fetch_segment::<u64>(AtomicOp::Add, 1, numbers[1], 0, 0)? >= ROUNDS);
+        world.invoke(1, (), |context, ()| {
+            heard(context).over.fetch_add(1, Ordering::Release);
+        })?;
+    }
+    world.barrier()?;
+    segment.close()?;
+    world.barrier()
+}
