@@ -28,7 +28,7 @@ pub fn runs_elsewhere(world: &World) -> Result<bool> {
 }
 
 /// Rank 1 computes, and makes no call, until all others have told it to end. Each of their operations waits for progress of rank 1 where it
-/// is emulated there, and calls always do.
+/// is emulated there, and calls always do. What computes has a context.
 ///
 /// # Errors
 /// Those of the runtime.
@@ -36,20 +36,23 @@ pub fn all(world: &World) -> Result<()> {
     const ROUNDS: u64 = 20;
     let told = Arc::new(Heard::default());
     world.set_state(Arc::clone(&told));
-    let words = world.alloc::<u64>(8)?;
+    let words = world.alloc::<u64>(9)?;
     let segment = world.segment(64)?;
     let numbers = world.allgather(&[segment.number()])?;
     world.barrier()?;
     let others = world.size() as u64 - 1;
     if world.rank() == 1 {
         let own = thread::current().id();
-        let elsewhere = world.serve_while(|| {
+        let (context, array, heard) = (world.context()?, words.for_threads(), Arc::clone(&told));
+        let elsewhere = world.serve_while(move || -> Result<bool> {
+            context.put(&array, 0, 8, 5)?;
+            context.flush(0)?;
             // Acquire pairs with the Release of the handler.
-            while told.over.load(Ordering::Acquire) < others {
+            while heard.over.load(Ordering::Acquire) < others {
                 thread::sleep(Duration::from_micros(100));
             }
-            thread::current().id() != own
-        })?;
+            Ok(thread::current().id() != own)
+        })??;
         assert!(elsewhere, "a rank that serves computes on another thread");
         assert_eq!(told.calls.load(Ordering::Relaxed), ROUNDS * others);
         assert_eq!(words.load(0), ROUNDS * others);
@@ -77,6 +80,7 @@ pub fn all(world: &World) -> Result<()> {
         })?;
     }
     world.barrier()?;
+    assert_eq!(words.load(8), if world.rank() == 0 { 5 } else { 0 }, "the put of the context");
     segment.close()?;
     world.barrier()
 }

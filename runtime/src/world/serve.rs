@@ -34,7 +34,7 @@ impl World {
     /// no thread and at no cost. With `on`, messages and remote calls are served everywhere.
     ///
     /// `work` may not use the world, its handles or its handlers' state, which stay on this thread; it may use
-    /// [contexts](World::context). It must not call an MPI that was initialised for one thread.
+    /// [contexts](World::context), which move into it. It must not call an MPI that was initialised for one thread.
     ///
     /// # Cost
     /// Where it serves: the start of a thread, some tens of microseconds, so call it for work of a millisecond or more; the descriptors of
