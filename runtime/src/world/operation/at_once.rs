@@ -48,17 +48,12 @@ impl Operation<'_> {
         values: &[T],
     ) -> Result<()> {
         const DOING: &str = "try_put";
-        (|| -> Result<()> {
-            let engine = self.world.engine();
-            self.at_once(
-                |_| {
-                    array.check_of(engine)?;
-                    engine.put_at_once(DOING, rank, size_of_val(values), || array.put_slice(rank, start, values))
-                },
-                |events| engine.track_put(rank, "put", events),
-            )
-        })()
-        .placed_here()
+        let engine = self.world.engine();
+        let put = |_: &mut Events| {
+            array.check_of(engine)?;
+            engine.put_at_once(DOING, rank, size_of_val(values), || array.put_slice(rank, start, values))
+        };
+        self.at_once(put, |events| engine.track_put(rank, "put", events)).placed_here()
     }
 
     /// As [`Operation::send`], but does not wait for room.
