@@ -13,7 +13,7 @@ use crate::memory::node::{NodeMemory, Slots};
 use crate::message::{feed_closures, id, name_code};
 use crate::settings::Settings;
 use crate::transport::Message;
-use crate::transport::shm::{Interface, Place, set_line};
+use crate::transport::shm::{Interface, NodeRank, set_line};
 use crate::vocabulary::cheetah::{Controller, MatchingHandler};
 
 type Value = (u64, String, Vec<u16>, Option<Box<i8>>);
@@ -130,7 +130,7 @@ pub fn feed_lane(bytes: &[u8]) {
         job.arrive(0, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
         // SAFETY: inside the slot.
         let lane = unsafe { node.slot(0).add(layout.lane(1)) };
-        let place = Place { rank: 0, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
+        let place = NodeRank { rank: 0, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
         let interface = Interface::new(place, 0..2, true);
         Receiver { interface, lane, number: 0, depth: 4 }
     };

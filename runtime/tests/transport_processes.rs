@@ -51,7 +51,7 @@ impl Rank {
         job.arrive(rank, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
         job.await_all().expect("both arrive");
         let (own, message_memory) = (Arc::clone(&job), 4 << 20);
-        let place = shm::Place { rank, job: own, node, layout, message_memory, cross_memory_attach: true };
+        let place = shm::NodeRank { rank, job: own, node, layout, message_memory, cross_memory_attach: true };
         let device = shm::Device::new(place, layout.heap..layout.heap + (16 << 20));
         let domain = device.open(&device.resources()[0]).expect("opens");
         let worker = Worker::new();

@@ -315,7 +315,10 @@ impl Kind {
             Death => "a bare process, killed and waited for",
             Poll => "a bare load of one line",
             Alltoall => "bare copies and flags",
-            Growth | Footprint | GaspiWait => "none",
+            Growth => {
+                "of growth-barrier a barrier of bare flags or a bare counter, with yields or a futex, the quickest; else none"
+            }
+            Footprint | GaspiWait => "none",
         }
     }
 

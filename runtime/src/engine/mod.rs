@@ -162,14 +162,14 @@ impl Engine {
     /// The engine of the rank at `place`, whose slot is committed as its layout says; no rank has arrived yet. `mapping` says
     /// which ranks are mapped; the others are reached over `networks`. `pace` is the clock of a job in virtual time.
     pub(crate) fn new(
-        place: shm::Place,
+        place: shm::NodeRank,
         mut settings: Settings,
         nodes: Nodes,
         networks: Vec<Box<dyn RemoteAccess>>,
         pace: Option<Box<dyn Pace + Send>>,
         mapping: Mapping,
     ) -> Engine {
-        let shm::Place { rank, job, node, layout, .. } = place.clone();
+        let shm::NodeRank { rank, job, node, layout, .. } = place.clone();
         let size = job.ranks();
         let routes = Routes::new(rank, size, mapping, &nodes, pace.is_some());
         let networks = Networks::new(networks, routes.clone(), pace);

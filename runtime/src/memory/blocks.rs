@@ -22,7 +22,7 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Blocks {
     /// No reference to what is inside leaves a method.
-    places: UnsafeCell<Vec<Place>>,
+    rows: UnsafeCell<Vec<Row>>,
     changes: Arc<Changes>,
 }
 
@@ -66,7 +66,7 @@ impl Changes {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct Row {
     entry: Entry,
     /// How often a block of this number was shown.
     shown: u32,
@@ -77,7 +77,7 @@ impl Blocks {
     #[inline(always)]
     pub fn get(&self, block: usize) -> Entry {
         // SAFETY: one thread has the table, and no reference to its inside lives outside of this function and `change`.
-        unsafe { &*self.places.get() }.get(block).map_or_else(Entry::default, |place| place.entry)
+        unsafe { &*self.rows.get() }.get(block).map_or_else(Entry::default, |row| row.entry)
     }
 
     /// How often a block of this number was shown or hidden. Never less than before.
@@ -93,24 +93,24 @@ impl Blocks {
     /// Says what this number stands for from now on: `bytes` at `offset`, given out as the allocation of that number. Each
     /// call begins a new generation, which all ranks count alike.
     pub fn show(&self, block: usize, allocation: u64, offset: usize, bytes: usize) {
-        self.change(block, |place| {
-            place.shown = place.shown.wrapping_add(1);
-            place.entry = Entry { generation: allocation << 32 | u64::from(place.shown), offset, bytes };
+        self.change(block, |row| {
+            row.shown = row.shown.wrapping_add(1);
+            row.entry = Entry { generation: allocation << 32 | u64::from(row.shown), offset, bytes };
         });
     }
 
     /// Lets no pointer reach this number.
     pub fn hide(&self, block: usize) {
-        self.change(block, |place| place.entry = Entry::default());
+        self.change(block, |row| row.entry = Entry::default());
     }
 
-    fn change(&self, block: usize, change: impl FnOnce(&mut Place)) {
+    fn change(&self, block: usize, change: impl FnOnce(&mut Row)) {
         // SAFETY: as in `get`.
-        let places = unsafe { &mut *self.places.get() };
-        if places.len() <= block {
-            places.resize(block + 1, Place::default());
+        let rows = unsafe { &mut *self.rows.get() };
+        if rows.len() <= block {
+            rows.resize(block + 1, Row::default());
         }
-        change(&mut places[block]);
+        change(&mut rows[block]);
         self.changes.add(block);
     }
 }

@@ -28,7 +28,7 @@ use super::head::{Head, Kind};
 use super::hub::{ARRIVALS, BARRIER, COUNTERS, DEPTH, Hub, PORTS};
 use super::last::Last;
 use super::lines;
-use super::meeting::{Meeting, Place, rounds};
+use super::meeting::{FlagLayout, Meeting, rounds};
 use super::nodes::Nodes;
 use super::record::{self, KEPT, Said};
 
@@ -177,7 +177,7 @@ impl Context {
     ) -> Self {
         let slot = hub.level(of_team, level);
         let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-        let place = Place {
+        let place = FlagLayout {
             flags: at(BARRIER),
             spacing: size_of::<u64>(),
             arrivals: at(ARRIVALS),

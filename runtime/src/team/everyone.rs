@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::meeting::{By, Found, MEMBERS, Meeting, Place};
+use super::meeting::{By, FlagLayout, Found, MEMBERS, Meeting};
 use super::title::Kind;
 use crate::engine::{Engine, Running};
 use crate::error::{Error, Loss, Result};
@@ -54,7 +54,7 @@ impl Barrier {
         let (places, lines) = (engine.layout.places, engine.routes.all_mapped());
         // Nobody clears the world's flags. Members of a team clear theirs when they drop it, which may be before another one has left its last
         // barrier: there each waits for a flag of its own.
-        let place = Place { flags, spacing: LINE, arrivals, places, lines, one_flag: lines };
+        let place = FlagLayout { flags, spacing: LINE, arrivals, places, lines, one_flag: lines };
         let meeting = Meeting::new(None, engine.rank, engine.size, place);
         Barrier { meeting, by, broken: Cell::new(None), deadlocked: Cell::new(false), unfinished: Cell::new(false) }
     }

@@ -15,7 +15,7 @@
 //!   used in turn. A member that writes to a place again has passed the barrier in between, which the owner entered after it had
 //!   read the place.
 //!
-//! If [`Place::lines`] is set, members also learn whether all passed the same digest. All ranks are mapped then. Dissemination:
+//! If [`FlagLayout::lines`] is set, members also learn whether all passed the same digest. All ranks are mapped then. Dissemination:
 //! each flag carries the writer's digest, or 0 once the writer has seen a different one, so a difference travels with the
 //! flags. Counter: members OR the digest's 1 bits and its 0 bits into two words, and the last member compares them. A flag's
 //! digest words alternate between two, so that a member one barrier ahead does not overwrite a digest not yet read. Direct: each
@@ -34,7 +34,7 @@ use crate::memory::layout::{DIRECT_LEN, DIRECT_RANKS};
 
 /// Where a group's flags lie in every slot.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct FlagLayout {
     /// The flag of the first round, and bytes to that of the next.
     pub(crate) flags: usize,
     pub(crate) spacing: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Meeting {
     members: Option<Rc<[u32]>>,
     rank: usize,
     size: usize,
-    place: Place,
+    place: FlagLayout,
     /// Barriers entered so far: the number of the last one.
     epoch: Cell<u64>,
     /// Round of the barrier in progress that this member waits in, from 0; equal to `rounds` when no barrier is in progress.
@@ -110,7 +110,7 @@ pub(crate) fn rounds(size: usize) -> usize {
 
 impl Meeting {
     /// State of member `rank` of `members`, or of all `size` ranks if `None`.
-    pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: Place) -> Meeting {
+    pub(crate) fn new(members: Option<Rc<[u32]>>, rank: usize, size: usize, place: FlagLayout) -> Meeting {
         let cell = || Cell::new(0);
         let (epoch, digest) = (Cell::new(0), Cell::new(DIFFERS));
         let (kind, by) = (Cell::new(0), Cell::new(By::Dissemination));
@@ -442,7 +442,7 @@ mod tests {
             let team = Team::world(world)?;
             let (hub, slot) = (&team.shared.context.hub, team.shared.context.slot);
             let at = |word| hub.memory.in_slot(hub.signal(hub.word(slot, word)));
-            let place = Place {
+            let place = FlagLayout {
                 flags: at(BARRIER),
                 spacing: size_of::<u64>(),
                 arrivals: at(ARRIVALS),

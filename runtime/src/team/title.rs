@@ -9,6 +9,7 @@ use super::operator;
 use crate::engine::Call;
 use crate::error::{CALLED_AT, Error};
 use crate::hash::{self, mix};
+use crate::memory::layout::LINE;
 
 /// Which collective call an exchange belongs to. All ranks must be in the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +125,7 @@ pub(super) struct Facts {
     caller: Caller,
     /// The call that the program made, if this exchange is only a part of it.
     call: [u8; 32],
-    /// [`Noted`], and the number of the operator.
+    /// [`Noted`], the number of the operator, and the binary logarithm of the alignment.
     noted: [u8; 8],
     noted_at: Spot,
 }
@@ -248,6 +249,8 @@ pub struct Asked {
     root: Option<usize>,
     /// [`Operator::CODE`](super::Operator::CODE) of a reduction; else 0.
     operator: u8,
+    /// The binary logarithm of the alignment of an allocation; else 0.
+    align_log2: u8,
 }
 
 impl Asked {
@@ -259,6 +262,7 @@ impl Asked {
             of: (std::any::type_name::<T>(), type_number(TypeId::of::<T>())),
             root: None,
             operator: 0,
+            align_log2: 0,
         }
     }
 
@@ -270,6 +274,11 @@ impl Asked {
     /// The same by an operator with this number.
     pub fn operator(self, operator: u8) -> Asked {
         Asked { operator, ..self }
+    }
+
+    /// The same, aligned to `align` bytes: a power of two.
+    pub fn aligned(self, align: usize) -> Asked {
+        Asked { align_log2: align.trailing_zeros() as u8, ..self }
     }
 
     pub(super) fn title(self, epoch: u64, len: usize, earlier: Earlier) -> Title {
@@ -296,9 +305,10 @@ impl Asked {
         self.kind as u8
     }
 
-    /// A number that differs, as good as always, if root, operator or type does.
+    /// A number that differs, as good as always, if root, operator, alignment or type does.
     fn digest(self) -> u64 {
-        mix(self.of.1, self.root.map_or(0, |root| root as u64 + 1) | u64::from(self.operator) << 56)
+        let by = u64::from(self.operator) << 56 | u64::from(self.align_log2) << 48;
+        mix(self.of.1, self.root.map_or(0, |root| root as u64 + 1) | by)
     }
 
     pub(super) fn facts(self, call: Option<Call>, noted: (Noted, Option<&'static Location<'static>>)) -> Facts {
@@ -311,7 +321,7 @@ impl Asked {
             root: self.root.map_or(0, |root| root as u64 + 1),
             caller: Caller::new(self.of.0, call.map(|call| call.place)),
             call: name,
-            noted: [noted.0 as u8, self.operator, 0, 0, 0, 0, 0, 0],
+            noted: [noted.0 as u8, self.operator, self.align_log2, 0, 0, 0, 0, 0],
             noted_at: Spot::new(noted.1),
         }
     }
@@ -319,11 +329,11 @@ impl Asked {
 
 impl From<Kind> for Asked {
     fn from(kind: Kind) -> Asked {
-        Asked { kind, elements: 0, of: ("", 0), root: None, operator: 0 }
+        Asked { kind, elements: 0, of: ("", 0), root: None, operator: 0, align_log2: 0 }
     }
 }
 
-fn show(kind: u8, elements: u64, of: &str, root: Option<usize>, by: u8) -> String {
+fn show(kind: u8, elements: u64, of: &str, root: Option<usize>, [by, align_log2]: [u8; 2]) -> String {
     let mut shown = Kind::name(kind).to_owned();
     if !of.is_empty() {
         shown += &format!(" of {elements} elements of type {of}");
@@ -333,6 +343,9 @@ fn show(kind: u8, elements: u64, of: &str, root: Option<usize>, by: u8) -> Strin
     }
     if by > 0 {
         shown += &format!(" by {}", operator::name(by));
+    }
+    if 1usize.checked_shl(align_log2.into()).is_some_and(|align| align > LINE) {
+        shown += &format!(" aligned to {} bytes", 1u64 << align_log2);
     }
     shown
 }
@@ -368,7 +381,8 @@ impl Written {
     pub(super) fn is_same(&self, other: &Written) -> bool {
         let at = |place: Option<&'static Location<'static>>| place.map(std::ptr::from_ref);
         let call = |call: Option<Call>| call.map(|call| (call.name.map(str::as_ptr), std::ptr::from_ref(call.place)));
-        let asked = |asked: Asked| (asked.kind, asked.elements, asked.of.1, asked.root, asked.operator);
+        let asked =
+            |asked: Asked| (asked.kind, asked.elements, asked.of.1, asked.root, [asked.operator, asked.align_log2]);
         asked(self.asked) == asked(other.asked)
             && call(self.call) == call(other.call)
             && (self.noted.0, at(self.noted.1)) == (other.noted.0, at(other.noted.1))
@@ -393,7 +407,7 @@ pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts),
             facts.elements,
             facts.caller.type_name().as_deref().unwrap_or(""),
             root,
-            facts.noted[1],
+            [facts.noted[1], facts.noted[2]],
         );
         if facts.call[0] != 0 {
             shown += &format!(" in `{}`", text(&facts.call));

@@ -44,7 +44,7 @@ pub fn feed_machines(bytes: &[u8]) {
     let registry = Arc::<Registry>::default();
     let mut memory = [0u8; 64];
     // SAFETY: the buffer outlives the region, and only the server touches it meanwhile.
-    let region = unsafe { registry.register(0, key::Place::Outside, memory.as_mut_ptr(), 64) }.expect("registers");
+    let region = unsafe { registry.register(0, key::MemoryKind::Outside, memory.as_mut_ptr(), 64) }.expect("registers");
     let mut server = Server::new(Arc::clone(&registry), 256);
     server.serve(1, bytes);
     // The same bytes again, but for that memory, so that the range checks are reached.
@@ -81,7 +81,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let atomic = Atomic { op: AtomicOp::Add, width: Width::Eight, value: 1, compare: 2 };
     let key = RemoteKey {
         owner: 1,
-        place: key::Place::Allocated,
+        memory: key::MemoryKind::Allocated,
         id: 2,
         address: 4096,
         len: 64,

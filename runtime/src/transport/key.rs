@@ -42,7 +42,7 @@ impl Opaque {
 /// Where the memory of a key lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Place {
+pub enum MemoryKind {
     /// In memory that the domain gave out, at this offset of the owner's slot where there are slots.
     Allocated = 1,
     /// Anywhere else in the owner's address space.
@@ -55,7 +55,7 @@ pub struct RemoteKey {
     /// The owner's number in its transport.
     pub(crate) owner: u32,
     /// Where the memory lies.
-    pub(crate) place: Place,
+    pub(crate) memory: MemoryKind,
     /// The registration's number at its owner; never used twice.
     pub(crate) id: u64,
     /// The region's first address, in the owner's address space.
@@ -77,7 +77,7 @@ impl RemoteKey {
         let mut bytes = [0; PACKED_KEY_LEN];
         bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.owner.to_le_bytes());
-        bytes[8] = self.place as u8;
+        bytes[8] = self.memory as u8;
         bytes[16..24].copy_from_slice(&self.id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.address.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.len.to_le_bytes());
@@ -96,13 +96,13 @@ impl RemoteKey {
         let Some(bytes) = bytes.first_chunk::<PACKED_KEY_LEN>() else { return Err(WRONG) };
         let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
-        let place = match bytes[8] {
-            1 => Place::Allocated,
-            2 => Place::Outside,
+        let memory = match bytes[8] {
+            1 => MemoryKind::Allocated,
+            2 => MemoryKind::Outside,
             _ => return Err(WRONG),
         };
         let device = Opaque::number(word(40));
-        let key = RemoteKey { owner: half(4), place, id: word(16), address: word(24), len: word(32), device };
+        let key = RemoteKey { owner: half(4), memory, id: word(16), address: word(24), len: word(32), device };
         if half(0) != MAGIC
             || half(CHECK.start) != checksum(bytes)
             || bytes[9..12] != [0; 3]
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_key_comes_back_and_ranges_are_exact() {
         let device = Opaque::number(0xfedc_ba98_7654_3210);
-        let key = RemoteKey { owner: 3, place: Place::Outside, id: 9, address: 1000, len: 16, device };
+        let key = RemoteKey { owner: 3, memory: MemoryKind::Outside, id: 9, address: 1000, len: 16, device };
         assert_eq!(RemoteKey::decode(&key.pack()), Ok(key));
         for at in 0..PACKED_KEY_LEN {
             let mut bytes = key.pack();

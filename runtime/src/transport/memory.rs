@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::error::{Error, Result};
-use super::key::{Opaque, Place, RemoteKey};
+use super::key::{MemoryKind, Opaque, RemoteKey};
 use super::lock::{Guard, Mutex};
 
 /// How memory may be had.
@@ -118,7 +118,13 @@ impl Registry {
     /// # Safety
     /// The memory is valid for reading and writing until the region is dropped, and meanwhile nothing but atomics,
     /// the runtime's copies, or accesses that the program's synchronisation separates from those of peers touch it.
-    pub unsafe fn register(self: &Arc<Self>, owner: u32, place: Place, address: *mut u8, len: usize) -> Result<Region> {
+    pub unsafe fn register(
+        self: &Arc<Self>,
+        owner: u32,
+        memory: MemoryKind,
+        address: *mut u8,
+        len: usize,
+    ) -> Result<Region> {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
         }
@@ -127,7 +133,7 @@ impl Registry {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(id, (address as usize, len));
         let device = pinned.as_ref().map_or(Opaque::NONE, |pinned| pinned.remote);
-        let key = RemoteKey { owner, place, id, address: address as u64, len: len as u64, device };
+        let key = RemoteKey { owner, memory, id, address: address as u64, len: len as u64, device };
         Ok(Region { registry: Arc::clone(self), key, pinned })
     }
 }
@@ -243,7 +249,7 @@ impl Allocation {
             let _ = unsafe { rustix::mm::munmap(address as *mut _, whole) };
         };
         // SAFETY: ours until given back, which happens after the region is dropped.
-        match unsafe { registry.register(owner, Place::Outside, address as *mut u8, len) } {
+        match unsafe { registry.register(owner, MemoryKind::Outside, address as *mut u8, len) } {
             Ok(region) => Ok(Allocation::new(region, method, unmap)),
             Err(error) => {
                 unmap();
@@ -260,7 +266,7 @@ impl Allocation {
             return Err(Error::NoMemory);
         }
         // SAFETY: ours until given back, which happens after the region is dropped.
-        let region = unsafe { registry.register(owner, Place::Outside, memory, len) }?;
+        let region = unsafe { registry.register(owner, MemoryKind::Outside, memory, len) }?;
         let address = memory as usize;
         Ok(Allocation::new(region, Method::Heap, move || {
             // SAFETY: allocated above with this layout; given back once.

@@ -34,7 +34,7 @@ pub(crate) const PROVIDERS: usize = {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) settings: &'a Settings,
-    pub(crate) place: &'a shm::Place,
+    pub(crate) place: &'a shm::NodeRank,
 }
 
 /// A transport before one of its devices is open.

@@ -121,7 +121,7 @@ impl<const EMULATE: bool> Rig for Shm<EMULATE> {
                 job.arrive(rank, Arrival { base: node.origin() as usize, build: 0, shape: 0 }).expect("arrives");
                 let (job, node) = (Arc::clone(&job), Arc::clone(&node));
                 let message_memory = 4 << 20;
-                let place = shm::Place { rank, job, node, layout, message_memory, cross_memory_attach: true };
+                let place = shm::NodeRank { rank, job, node, layout, message_memory, cross_memory_attach: true };
                 shm::Device::new(place, layout.heap..layout.heap + (16 << 20))
             })
             .collect();

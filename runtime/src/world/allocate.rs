@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{OneThread, World, differ};
+use super::{OneThread, World};
 use crate::engine::{Engine, Running};
 use crate::error::{CalledAt, Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
@@ -14,6 +14,11 @@ use crate::team::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
 const WHAT: &str = "symmetric heap";
+/// Up to so many bytes an allocation takes two exchanges in place of three, and may find that room is not given back yet that others
+/// have dropped just before. Chosen: as much is zeroed in less time than an exchange takes.
+const SMALL: usize = 64 << 10;
+/// The offset in rank 0's answer where there is no room.
+const NO_ROOM: u64 = u64::MAX;
 
 /// What a rank knows of the symmetric heap.
 #[derive(Debug)]
@@ -52,6 +57,18 @@ impl Allocator {
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
+}
+
+/// What rank 0 tells all ranks.
+#[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Answer {
+    /// Of the line before the block, in the heap; or [`NO_ROOM`].
+    offset: u64,
+    /// Bytes of the largest free range before.
+    free: u64,
+    number: u64,
+    allocation: u64,
 }
 
 /// A block of symmetric memory: the same offset in every rank's slot. Given back when every rank has dropped it.
@@ -122,7 +139,7 @@ impl World {
     /// reaches them before [`Block::show`].
     #[track_caller]
     pub(crate) fn allocate(&self, bytes: usize, operation: &'static str) -> Result<Block> {
-        self.allocate_aligned(Kind::Allocate.into(), bytes, LINE, operation)
+        self.allocate_aligned(Asked::data::<u8>(Kind::Allocate, bytes), bytes, LINE, operation)
     }
 
     /// The same for what is `asked`, aligned to `align` bytes: a multiple of a cache line, at most a page.
@@ -152,58 +169,29 @@ impl World {
         align: usize,
     ) -> Result<Block> {
         self.engine.hand_back()?;
-        // One of them if all ask for the same.
-        let mut requests = Vec::new();
-        self.exchange_within(
-            running,
-            (asked, Wanted::Equal),
-            bytemuck::bytes_of(&[bytes as u64, align as u64]),
-            |_, theirs: &[u8]| {
-                requests.push(bytemuck::pod_read_unaligned::<[u64; 2]>(theirs));
-            },
-        )?;
-        for (what, which) in [("the size in bytes of an allocation", 0), ("the alignment of an allocation", 1)] {
-            if let Some(rank) = requests.iter().position(|theirs| theirs[which] != requests[0][which]) {
-                let advice = "allocation is collective: every rank must ask for the same, in the same order";
-                return Err(differ(what, rank, requests[rank][which], requests[0][which], advice));
-            }
+        let asked = asked.aligned(align);
+        let mut answer = Answer { offset: NO_ROOM, ..Answer::default() };
+        // Without a network nothing is in flight to a block that its rank has dropped.
+        if bytes <= SMALL && self.engine.networks.is_empty() {
+            answer = self.answered(running, asked, bytes, align)?;
         }
-        // Offset, largest free range, number and allocation, as rank 0 has them.
-        let mut answer = [u64::MAX, 0, 0, 0];
-        if let Some(books) = &mut self.allocator.borrow_mut().books {
+        if answer.offset == NO_ROOM {
             // A rank enters an exchange when all that it has in flight is complete: its rings of `hand_back`, and what it posted to
             // the blocks that these give back.
-            reclaim(&self.engine, books);
-            answer[1] = books.heap.largest_free() as u64;
-            let place = |total| books.heap.take_before(total, LINE, LINE, align);
-            if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
-                let (number, allocation) = books.numbers.give(offset);
-                answer = [offset as u64, answer[1], number as u64, allocation];
-            }
+            self.exchange_within(running, (asked, Wanted::Equal), &[], |_, _: &[u8]| {})?;
+            answer = self.answered(running, asked, bytes, align)?;
         }
-        let mine = answer;
-        self.exchange_within(
-            running,
-            (Kind::Allocate, Wanted::From(0)),
-            bytemuck::bytes_of(&mine),
-            |rank, theirs: &[u8]| {
-                if rank == 0 {
-                    answer = bytemuck::pod_read_unaligned(theirs);
-                }
-            },
-        )?;
-        let [offset, free, number] = [answer[0], answer[1], answer[2]].map(|word| word as usize);
-        if offset == usize::MAX {
+        if answer.offset == NO_ROOM {
             return Err(Error::OutOfMemory {
                 what: WHAT,
                 asked: bytes,
-                free: free.saturating_sub(LINE),
+                free: (answer.free as usize).saturating_sub(LINE),
                 limit: self.allocator.borrow().limit,
                 setting: SETTING,
                 place: CalledAt::default(),
             });
         }
-        let start = offset;
+        let (start, number) = (answer.offset as usize, answer.number as usize);
         if !self.engine.routes.all_mapped() {
             // The last rings of a bell that lay there have come, but may not have been counted.
             self.engine.turn();
@@ -232,7 +220,39 @@ impl World {
         // Every rank has backed as much, as all have just said.
         self.heaps.backed(start + LINE + bytes);
         let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
-        Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer[3] })
+        Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer.allocation })
+    }
+
+    /// Rank 0 takes `bytes` bytes and room for [`drops`] of what every rank it hears of has dropped, and tells all ranks where they are.
+    fn answered(&self, running: &Running<'_>, asked: Asked, bytes: usize, align: usize) -> Result<Answer> {
+        let mut answer = Answer { offset: NO_ROOM, ..Answer::default() };
+        if let Some(books) = &mut self.allocator.borrow_mut().books {
+            reclaim(&self.engine, books);
+            answer.free = books.heap.largest_free() as u64;
+            let place = |total| books.heap.take_before(total, LINE, LINE, align);
+            if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
+                let (number, allocation) = books.numbers.give(offset);
+                answer = Answer { offset: offset as u64, number: number as u64, allocation, ..answer };
+            }
+        }
+        let mine = answer;
+        let told = self.exchange_within(
+            running,
+            (asked, Wanted::From(0)),
+            bytemuck::bytes_of(&mine),
+            |rank, theirs: &[u8]| {
+                if rank == 0 {
+                    answer = bytemuck::pod_read_unaligned(theirs);
+                }
+            },
+        );
+        if let (Err(Error::RanksDiffer { .. }), Some(books)) = (&told, &mut self.allocator.borrow_mut().books)
+            && mine.offset != NO_ROOM
+        {
+            // No rank has it.
+            books.give_back(mine.offset as usize);
+        }
+        told.map(|()| answer)
     }
 
     /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.
@@ -306,5 +326,24 @@ mod tests {
             [None, None],
             "a rank that needed nothing more of rank 0 is said to have missed it"
         );
+    }
+
+    #[test]
+    fn a_small_allocation_takes_two_exchanges() {
+        let settings = Settings { heap_limit: Some(192 << 10), ..Settings::default() };
+        let barriers = crate::Threads::new(2).settings(settings).run(|world| {
+            let entered = || world.engine().status(world.rank()).entered.load(std::sync::atomic::Ordering::Relaxed);
+            let count = |bytes| {
+                let before = entered();
+                let memory = world.alloc::<u8>(bytes).map(drop);
+                world.barrier().expect("no rank dies");
+                (entered() - before - 1, memory.is_ok())
+            };
+            let [small, large] = [super::SMALL, super::SMALL + 1].map(count);
+            let _kept = world.alloc::<u8>(2 * super::SMALL).expect("fits");
+            // Asked again when all have said what they have dropped.
+            [small, large, count(super::SMALL)]
+        });
+        assert_eq!(barriers.expect("runs"), [[(2, true), (3, true), (3, false)]; 2]);
     }
 }

@@ -40,7 +40,7 @@ impl Head {
 const HEAD: usize = size_of::<Head>();
 
 /// What a rank may learn from a piece.
-enum Piece {
+enum Learned {
     /// It is of this broadcast.
     Data(Vec<u8>),
     /// A rank that waits as this one does takes this one for the root.
@@ -85,9 +85,9 @@ impl World {
                 [bytemuck::bytes_of(&head), &bytes[done..bytes.len().min(done + step)]].concat()
             } else {
                 match self.await_piece(number, head)? {
-                    Piece::Data(message) => message,
-                    Piece::Question(message) => return Err(self.differ(number, of, head, read(&message, root)?.0)),
-                    Piece::Elsewhere(rank) => {
+                    Learned::Data(message) => message,
+                    Learned::Question(message) => return Err(self.differ(number, of, head, read(&message, root)?.0)),
+                    Learned::Elsewhere(rank) => {
                         let elsewhere = Head { rank, ends: ELSEWHERE, ..head };
                         return Err(self.differ(number, of, head, elsewhere));
                     }
@@ -123,12 +123,12 @@ impl World {
     }
 
     /// Waits for a piece, and after [`LONG`] asks who should send it.
-    fn await_piece(&self, number: u64, head: Head) -> Result<Piece> {
+    fn await_piece(&self, number: u64, head: Head) -> Result<Learned> {
         let came = RefCell::new(None);
         let poll = || {
-            let data = self.messages.take_broadcast(number).map(Piece::Data);
-            let question = || self.messages.take_question(number).map(Piece::Question);
-            let elsewhere = || self.messages.who_is_elsewhere(number).map(|rank| Piece::Elsewhere(rank as u32));
+            let data = self.messages.take_broadcast(number).map(Learned::Data);
+            let question = || self.messages.take_question(number).map(Learned::Question);
+            let elsewhere = || self.messages.who_is_elsewhere(number).map(|rank| Learned::Elsewhere(rank as u32));
             *came.borrow_mut() = data.or_else(question).or_else(elsewhere);
             came.borrow().is_some()
         };

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::World;
-use super::start::{Builder, Opened, Place};
+use super::start::{Builder, MappedRank, Opened};
 use crate::engine::{Network, RemoteAccess, Surroundings};
 use crate::error::{Error, Result};
 use crate::membership::hosts::Published;
@@ -34,7 +34,7 @@ impl LargeJob {
     pub fn start(ranks: usize, here: usize) -> Result<LargeJob> {
         let settings = Settings { heap_limit: Some(1 << 20), huge_pages: HugePages::Off, ..Settings::default() };
         let (nodes, rank) = (Nodes::in_turn(ranks, &[here]), here);
-        let place = Place::of(rank, JobMemory::create_on(ranks, &nodes, 1, &settings)?, &settings)?;
+        let place = MappedRank::of(rank, JobMemory::create_on(ranks, &nodes, 1, &settings)?, &settings)?;
         let (job, layout) = (Arc::clone(&place.job), place.layout(&settings));
         let published = PublishedInSlots::new(Arc::clone(&place.node), layout);
         for other in (0..ranks).filter(|other| *other != rank) {
@@ -42,7 +42,7 @@ impl LargeJob {
         }
         let given_up = Arc::new(AtomicBool::new(false));
         let peers = enter_peers(Arc::clone(&job), published, rank, Arc::clone(&given_up))?;
-        let own = shm::Place {
+        let own = shm::NodeRank {
             rank,
             job: Arc::clone(&job),
             node: Arc::clone(&place.node),

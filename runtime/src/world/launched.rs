@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::start::Place;
+use super::start::MappedRank;
 use super::{Builder, World};
 use crate::bootstrap::meeting::Joined;
 use crate::bootstrap::pmi::Session;
@@ -28,7 +28,7 @@ impl Builder {
 
     /// Enters a job whose ranks have met, and that nobody watches.
     pub(super) fn enter_joined(self, Joined { rank, job, settings, nodes, link }: Joined) -> Result<World> {
-        let place = Place::of(rank, job, &settings)?;
+        let place = MappedRank::of(rank, job, &settings)?;
         let job = place.job.clone();
         // Nobody watches the ranks: those that wait for this one must hear it from us, and on other hosts from the agent, which
         // goes after that.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::start::Place;
+use super::start::MappedRank;
 use crate::engine::{Engine, Mapping};
 use crate::error::Result;
 use crate::membership::nodes::Nodes;
@@ -15,7 +15,7 @@ use crate::transport::shm::{self, Interface};
 #[doc(hidden)]
 pub struct Poller {
     engine: Engine,
-    place: Place,
+    place: MappedRank,
     heard: usize,
 }
 
@@ -27,7 +27,7 @@ impl Poller {
     pub fn new(ranks: usize) -> Result<Poller> {
         // The other ranks have no heap: small slots take less address space.
         let settings = Settings { heap_limit: Some(1 << 20), huge_pages: HugePages::Off, ..Settings::default() };
-        let place = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
+        let place = MappedRank::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         place.prepare(&settings, true)?;
         let base = place.node.origin() as usize;
         place.job.arrive(0, Arrival { base, build: 0, shape: 0 })?;
@@ -43,8 +43,8 @@ impl Poller {
         self.heard
     }
 
-    fn rank(place: &Place, rank: usize, settings: &Settings) -> shm::Place {
-        shm::Place {
+    fn rank(place: &MappedRank, rank: usize, settings: &Settings) -> shm::NodeRank {
+        shm::NodeRank {
             rank,
             job: Arc::clone(&place.job),
             node: Arc::clone(&place.node),

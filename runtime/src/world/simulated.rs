@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::start::{Opened, Place};
+use super::start::{MappedRank, Opened};
 use super::{Builder, World};
 use crate::bootstrap::results::Results;
 use crate::engine::{Network, Pace, RemoteAccess, Surroundings};
@@ -99,11 +99,11 @@ impl Simulated {
         // Little or nothing passes through lanes here.
         let settings = Settings { lane_depth: Some(1), ..self.settings.clone() };
         let arrange = self.arrange;
-        let first = Place::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
+        let first = MappedRank::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
         let outcomes = sim::run_each(&self.network, &|turn| {
             let rank = turn.rank();
-            let place = Place { rank, ..first.clone() };
+            let place = MappedRank { rank, ..first.clone() };
             let job = Arc::clone(&place.job);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let devices: Vec<_> =

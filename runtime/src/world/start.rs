@@ -30,7 +30,7 @@ use crate::transport::shm;
 pub struct Builder {
     handlers: Vec<(String, usize, HandlerFn)>,
     settings: Option<Settings>,
-    place: Option<Place>,
+    place: Option<MappedRank>,
     /// What opens the networks, where the settings do not choose them.
     networks: Option<Opener>,
     open: bool,
@@ -64,18 +64,18 @@ pub(super) struct Opened {
 
 /// A rank of a job whose memory is at hand.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct MappedRank {
     pub(super) rank: usize,
     pub(super) job: Arc<JobMemory>,
     pub(super) node: Arc<NodeMemory>,
 }
 
-impl Place {
-    pub(super) fn of(rank: usize, job: JobMemory, settings: &Settings) -> Result<Place> {
+impl MappedRank {
+    pub(super) fn of(rank: usize, job: JobMemory, settings: &Settings) -> Result<MappedRank> {
         let node = NodeMemory::map(job.fd(), Slots::of(&job, settings.huge_pages == HugePages::Auto))
             // Those that wait for this rank must hear it, also where no parent watches.
             .inspect_err(|_| job.mark_lost(rank, Loss::Unknown))?;
-        Ok(Place { rank, job: Arc::new(job), node: Arc::new(node) })
+        Ok(MappedRank { rank, job: Arc::new(job), node: Arc::new(node) })
     }
 
     /// How every slot is laid out.
@@ -87,7 +87,7 @@ impl Place {
     /// Commits the control area, and makes static data symmetric if that is asked for and not done yet. `shared`: there may be
     /// other threads, which leave static variables alone.
     pub(super) fn prepare(&self, settings: &Settings, shared: bool) -> Result<()> {
-        let (layout, Place { rank, job, node }) = (self.layout(settings), self);
+        let (layout, MappedRank { rank, job, node }) = (self.layout(settings), self);
         let control = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
         let table = Table::new(node, &layout, *rank);
@@ -117,7 +117,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn at(place: Place, settings: Settings) -> Builder {
+    pub(super) fn at(place: MappedRank, settings: Settings) -> Builder {
         Builder { place: Some(place), settings: Some(settings), ..Builder::new() }
     }
 
@@ -267,7 +267,7 @@ impl Builder {
         match way {
             Way::Spawned { rank, job } => {
                 let settings = settings?;
-                let place = Place::of(rank, job, &settings)?;
+                let place = MappedRank::of(rank, job, &settings)?;
                 self.enter(place, settings)
             }
             Way::Spawn(ranks) => bootstrap::spawn_copies(ranks, &settings?),
@@ -288,9 +288,9 @@ impl Builder {
         }
     }
 
-    /// `shared`: see [`Place::prepare`].
+    /// `shared`: see [`MappedRank::prepare`].
     fn start_alone(self, settings: Settings, shared: bool) -> Result<World> {
-        let place = Place::of(0, JobMemory::create(1, &settings)?, &settings)?;
+        let place = MappedRank::of(0, JobMemory::create(1, &settings)?, &settings)?;
         if shared {
             place.prepare(&settings, true)?;
         }
@@ -308,17 +308,17 @@ impl Builder {
         Ok(settings)
     }
 
-    pub(super) fn enter(self, place: Place, settings: Settings) -> Result<World> {
+    pub(super) fn enter(self, place: MappedRank, settings: Settings) -> Result<World> {
         World::check_survivable(settings.survive, place.job.ranks_here(), place.job.ranks())?;
         let layout = place.layout(&settings);
         place.prepare(&settings, false)?;
-        let Place { rank, job, node } = place;
+        let MappedRank { rank, job, node } = place;
         if rank == 0 && self.settings.is_none() {
             for (name, near) in Settings::unknown_in_env() {
                 eprintln!("warning: {name} is not a setting of Bellwether; did you mean {near}?");
             }
         }
-        let place = shm::Place {
+        let place = shm::NodeRank {
             rank,
             job: Arc::clone(&job),
             node: Arc::clone(&node),

@@ -43,7 +43,8 @@ pub struct Symmetric<T> {
 }
 
 impl World {
-    /// Allocates `len` zeroed elements at every rank. Collective: every rank asks for the same type and length.
+    /// Allocates `len` zeroed elements at every rank. Collective: every rank asks for the same type and length. Up to 64 KiB, memory that
+    /// other ranks drop just before may come back one allocation later only, unless there is no other room.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;

@@ -106,7 +106,8 @@ impl World {
     /// Allocates the workspace, as a part of the collective call `running`.
     #[cold]
     pub(super) fn make_everyone(&self, running: &Running<'_>) -> Result<Rc<Everyone>> {
-        let block = self.allocate_within(running, Kind::Allocate.into(), Team::workspace(&self.engine), LINE)?;
+        let bytes = Team::workspace(&self.engine);
+        let block = self.allocate_within(running, Asked::data::<u8>(Kind::Allocate, bytes), bytes, LINE)?;
         let (offset, left) = (block.offset, Rc::new(Left::default()));
         // SAFETY: a block of so many zeroed bytes, at the same offset in every slot, at the start of a line. No pointer reaches it,
         // and it is given back when it is dropped.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use super::start::Place;
+use super::start::MappedRank;
 use super::{Builder, World};
 use crate::bootstrap::results::Results;
 use crate::error::{Error, Loss, Result};
@@ -84,11 +84,11 @@ impl Threads {
 
     /// As [`Threads::build`]. Not generic: a copy for each program made test programs a fifth longer.
     fn run_each(&self, program: &(dyn Fn(usize, Builder) + Sync)) -> Result<()> {
-        let first = Place::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
+        let first = MappedRank::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
         first.job.set_supervised();
         let outcomes = std::thread::scope(|scope| -> Result<Vec<_>> {
             let rank = |rank| {
-                let place = Place { rank, ..first.clone() };
+                let place = MappedRank { rank, ..first.clone() };
                 let settings = self.settings.clone();
                 move || {
                     let job = place.job.clone();

@@ -21,6 +21,7 @@ fn memory_is_zeroed_symmetric_and_used_again() {
             (0..world.size()).try_for_each(|rank| array.put_slice(rank, world.rank() * share, &dirt))?;
             world.barrier()?;
         }
+        offsets.sort_unstable();
         offsets.dedup();
         assert!(offsets.len() <= 3, "the same memory comes back: {offsets:?}");
         world.barrier()
@@ -56,6 +57,53 @@ fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
     .expect("starts");
 }
 
+/// Room for one array at a time: what all ranks have dropped is there for the next call, at whatever pace they go.
+#[test]
+fn the_last_room_is_granted_again_and_again() {
+    watchdog();
+    for bytes in [300, 60 << 10, 100 << 10] {
+        let mut settings = settings();
+        settings.heap_limit = Some(bytes + 256);
+        let program = |world: &World| {
+            (0..100).try_for_each(|round| {
+                let array = world.alloc::<u8>(bytes)?;
+                assert_eq!(array.get(0, bytes - 1)?, 0, "{bytes} bytes, round {round}");
+                world.barrier()?;
+                if world.rank() == round % world.size() {
+                    array.put(0, bytes - 1, 1)?;
+                    std::thread::yield_now();
+                }
+                Ok(())
+            })
+        };
+        let outcomes = Threads::new(3).settings(settings).run(program).expect("starts");
+        outcomes
+            .into_iter()
+            .for_each(|outcome| outcome.unwrap_or_else(|error: Error| panic!("{bytes} bytes: {error}")));
+    }
+}
+
+/// A call that ranks make differently takes no memory.
+#[test]
+fn a_refused_allocation_takes_no_room() {
+    watchdog();
+    let mut settings = settings();
+    settings.heap_limit = Some(4096);
+    let program = |world: &World| {
+        for round in 0..20 {
+            let refused = world.alloc::<u8>(if world.rank() == 1 { 1000 } else { 2000 }).map(drop);
+            assert!(matches!(refused, Err(Error::RanksDiffer { .. })), "round {round}: {refused:?}");
+        }
+        world.alloc::<u8>(3000).map(drop)
+    };
+    Threads::new(2)
+        .settings(settings)
+        .run(program)
+        .expect("starts")
+        .into_iter()
+        .for_each(|r| r.expect("there is room"));
+}
+
 #[test]
 fn ranks_that_ask_for_different_sizes_are_named() {
     watchdog();
@@ -87,7 +135,13 @@ fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
             assert!(error.contains(&format!("aligned to {align} bytes")), "{error}");
         }
         let other = world.alloc_aligned::<u8>(8, if world.rank() == 1 { 128 } else { 64 });
-        assert_eq!(matches!(other, Err(Error::RanksDiffer { rank: 1, .. })), world.size() > 1);
+        match other {
+            Ok(_) => assert_eq!(world.size(), 1),
+            Err(Error::RanksDiffer { rank: 1, theirs, ours, .. }) => {
+                assert!(theirs.contains("aligned to 128 bytes") && !ours.contains("aligned"), "{theirs} {ours}");
+            }
+            Err(other) => panic!("{other:?}"),
+        }
         let memory = world.alloc_aligned::<u64>(PAGE / 8, bellwether_runtime::memory::limits::page_size())?;
         assert!(small.joined().is_none());
         let mapping = memory.joined();

@@ -3,10 +3,12 @@
 use bellwether::Team;
 use bellwether_runtime::Result;
 
+use super::barrier::Bare;
 use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
-/// A barrier, the world's allreduce of 8 B, an allocation and an all-to-all of 8 B, each in batches of its own, in this order.
+/// A barrier, on mapped memory beside the best of the bare ones; the world's allreduce of 8 B, an allocation and an all-to-all of 8 B.
+/// Each in batches of its own, in this order.
 ///
 /// # Errors
 /// Of the runtime.
@@ -19,8 +21,16 @@ pub fn growth(session: &Session, _: usize) -> Result<Vec<Measured>> {
         let measured = session.alone(operations, |n| (0..n).try_for_each(|_| one()))?;
         Ok(Measured { name: name.into(), ..measured })
     };
+    let barrier = if session.mapped {
+        let operations = session.operations(1000, usize::MAX, 1);
+        let mut bare = Bare::new(session, operations)?;
+        let both = session.alternate(operations, |n| (0..n).try_for_each(|_| world.barrier()), |n| bare.meet(n))?;
+        Measured { name: "barrier".into(), ..both }
+    } else {
+        batches("barrier", 1000, Box::new(|| world.barrier()))?
+    };
     Ok(vec![
-        batches("barrier", 1000, Box::new(|| world.barrier()))?,
+        barrier,
         batches("allreduce", 1000, Box::new(|| world.allreduce_sum(&mut [1.0])))?,
         batches("alloc", 500, Box::new(|| world.alloc::<u64>(1).map(drop)))?,
         batches("alltoall", 150, Box::new(|| team.alltoall(&values).map(drop)))?,

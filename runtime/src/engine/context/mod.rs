@@ -332,7 +332,7 @@ impl Engine {
 
     /// The sending end of a context that was just opened.
     pub(crate) fn open_outlet(&self) -> Outlet {
-        let place = shm::Place {
+        let place = shm::NodeRank {
             rank: self.rank,
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),

@@ -11,7 +11,7 @@ use crate::transport::attributes::Capabilities as Can;
 use crate::transport::emulate::{Operation, Sink, Source};
 use crate::transport::error::{Error, Posted, Result};
 use crate::transport::iov::{self, Iov, Pieces};
-use crate::transport::key::{Place, RemoteKey};
+use crate::transport::key::{MemoryKind, RemoteKey};
 use crate::transport::wire::{Channel, Direction, Memory, Wire};
 use crate::transport::{Completion, GetSink, NOTICES};
 
@@ -322,7 +322,7 @@ impl<W: Wire> Endpoint<W> {
         if !remote.is_multiple_of(width as u64) {
             return Err(Error::InvalidParam("the address of an atomic must be a multiple of its width"));
         }
-        if key.place == Place::Outside && attributes.atomics_on_allocated_only {
+        if key.memory == MemoryKind::Outside && attributes.atomics_on_allocated_only {
             return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
         }
         Ok((slot, if self.interface.atomics == Memory::Emulated { Memory::Emulated } else { way }))

@@ -135,7 +135,7 @@ impl<D: Device> super::Domain for Domain<D> {
 
     unsafe fn register(&self, address: *mut u8, len: usize) -> Result<Region> {
         // SAFETY: the caller guarantees it.
-        unsafe { self.device.registry().register(self.device.owner(), super::key::Place::Outside, address, len) }
+        unsafe { self.device.registry().register(self.device.owner(), super::key::MemoryKind::Outside, address, len) }
     }
 
     unsafe fn unpack_key(&self, bytes: &[u8]) -> Result<RemoteKey> {

@@ -17,7 +17,7 @@ use super::arena::{self, Arena, CONTEXT_ARENAS};
 use super::claim::Claim;
 use super::doorbell::Doorbell;
 use super::line::{Kind, SENDERS_MAX, Writer};
-use super::{Place, SHORT_MAX};
+use super::{NodeRank, SHORT_MAX};
 use crate::error::{CalledAt, Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::{CONTEXT_LANES, SlotLayout, Status};
@@ -95,7 +95,7 @@ unsafe impl Send for ContextLanes {}
 impl ContextLanes {
     /// Those of a new context of the rank at `place`. Claims nothing yet.
     pub(crate) fn new(
-        Place { rank, job, node, layout, message_memory, .. }: Place,
+        NodeRank { rank, job, node, layout, message_memory, .. }: NodeRank,
         arenas: Arc<ContextArenas>,
     ) -> ContextLanes {
         let (slots, sharers) = (job.slots(), job.ranks_here());

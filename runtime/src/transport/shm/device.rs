@@ -18,7 +18,7 @@ use crate::transport::port;
 
 /// A rank's place in a job on this node.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct NodeRank {
     /// The rank.
     pub rank: usize,
     /// The roster.
@@ -33,7 +33,7 @@ pub struct Place {
     pub cross_memory_attach: bool,
 }
 
-impl Place {
+impl NodeRank {
     /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, its own segments, the
     /// control area, the table of segments or the static data.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
@@ -82,7 +82,7 @@ pub struct Device(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    place: Place,
+    place: NodeRank,
     registry: Arc<Registry>,
     heap: Mutex<HeapPart>,
     /// Message memory of private interfaces.
@@ -101,7 +101,7 @@ struct HeapPart {
 impl Device {
     /// The device of a rank that has arrived in the roster. The domain allocates from bytes `heap` of its slot, which
     /// nobody else uses; an empty range leaves [`Method::Domain`] unsupported.
-    pub fn new(place: Place, heap: std::ops::Range<usize>) -> Device {
+    pub fn new(place: NodeRank, heap: std::ops::Range<usize>) -> Device {
         let part = HeapPart { start: heap.start, committed: 0, heap: Heap::new(heap.len() / LINE * LINE) };
         Device(Arc::new(Inner {
             place,
@@ -164,7 +164,7 @@ impl port::Device for Device {
         unsafe { std::ptr::write_bytes(address, 0, len) };
         drop(part);
         // SAFETY: ours until given back, which happens after the region is gone; the mapping lives as long as `self`.
-        let region = unsafe { self.0.registry.register(self.owner(), key::Place::Allocated, address, len) }?;
+        let region = unsafe { self.0.registry.register(self.owner(), key::MemoryKind::Allocated, address, len) }?;
         let device = self.clone();
         Ok(Allocation::new(region, Method::Domain, move || device.heap().heap.give_back(offset)))
     }
@@ -174,8 +174,8 @@ impl port::Device for Device {
     }
 
     fn key_pointer(&self, key: &RemoteKey, remote: u64) -> Result<*mut u8> {
-        match key.place {
-            key::Place::Allocated if self.knows(key.owner) => self.0.place.translate(key, remote, 1),
+        match key.memory {
+            key::MemoryKind::Allocated if self.knows(key.owner) => self.0.place.translate(key, remote, 1),
             _ => Err(Error::Unsupported("a pointer to memory outside segments")),
         }
     }

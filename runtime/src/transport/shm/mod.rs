@@ -17,7 +17,7 @@ mod tests;
 mod wire;
 
 pub(crate) use self::context::{ContextArenas, ContextLanes};
-pub use self::device::{Device, Place};
+pub use self::device::{Device, NodeRank};
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub use self::line::set_line;
 pub(crate) use self::slot::Slots;
@@ -107,7 +107,7 @@ impl Interface {
     /// one of them, and all of them have the same senders; from the others messages come another way. Without any this rank sends none
     /// through lanes either. Ranks that sleep are woken, or told by [`Interface::take_asleep`].
     pub fn new(
-        Place { rank, job, node, layout, message_memory, .. }: Place,
+        NodeRank { rank, job, node, layout, message_memory, .. }: NodeRank,
         senders: impl IntoIterator<Item = usize>,
         wakes: bool,
     ) -> Interface {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::device::{self, Device, Place};
+use super::device::{self, Device, NodeRank};
 use super::wire::ShmWire;
 use crate::transport::memory::{Allocation, Method, Region};
 use crate::transport::port::{self, Device as _};
@@ -27,7 +27,7 @@ impl SlotDomain {
     ///
     /// # Errors
     /// As [`Transport::open`].
-    pub(crate) fn new(place: Place) -> Result<SlotDomain> {
+    pub(crate) fn new(place: NodeRank) -> Result<SlotDomain> {
         let start = place.node.slot(place.rank) as usize;
         let slot = start..start + (1 << place.node.stride_log2());
         let device = Device::new(place, 0..0);
@@ -69,8 +69,8 @@ impl Domain for SlotDomain {
 
     unsafe fn register(&self, address: *mut u8, len: usize) -> Result<Region> {
         let place = match self.slot.contains(&(address as usize)) {
-            true => key::Place::Allocated,
-            false => key::Place::Outside,
+            true => key::MemoryKind::Allocated,
+            false => key::MemoryKind::Outside,
         };
         // SAFETY: the caller guarantees it.
         unsafe { self.device.registry().register(self.device.owner(), place, address, len) }

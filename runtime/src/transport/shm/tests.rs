@@ -23,7 +23,7 @@ fn interfaces(wakes: bool) -> [Interface; 2] {
     job.set_elsewhere([1].into_iter());
     [0, 2].map(|rank| {
         let (job, node) = (Arc::clone(&job), Arc::clone(&node));
-        let place = Place { rank, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
+        let place = NodeRank { rank, job, node, layout, message_memory: 1 << 20, cross_memory_attach: false };
         Interface::new(place, [0, 2], wakes)
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use once_cell::unsync::OnceCell;
 
-use super::device::{Place, Release};
+use super::device::{NodeRank, Release};
 use super::event::EventThread;
 use super::{ContextArenas, ContextLanes, Interface, SHORT_MAX};
 use crate::error::Loss;
@@ -36,7 +36,7 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
 
 /// One rank's lanes and the mapped slots of its ranks of the node.
 pub struct ShmWire {
-    place: Place,
+    place: NodeRank,
     /// Of a private interface: what it sends with. The rank's own lanes have one writer, which is the rank's own wire.
     private: Option<RefCell<ContextLanes>>,
     interface: Interface,
@@ -52,7 +52,7 @@ unsafe impl Send for ShmWire {}
 
 impl ShmWire {
     /// With the rank's own lanes; or a private one, with lanes of a context and these arenas.
-    pub(super) fn new(place: Place, release: Release, private: Option<Arc<ContextArenas>>) -> ShmWire {
+    pub(super) fn new(place: NodeRank, release: Release, private: Option<Arc<ContextArenas>>) -> ShmWire {
         if !sleep::register_process() {
             place.job.require_full_fence();
         }
@@ -259,40 +259,40 @@ impl Wire for ShmWire {
     }
 
     fn reaches(&self, key: &RemoteKey) -> bool {
-        key.place == key::Place::Allocated || self.place.cross_memory_attach
+        key.memory == key::MemoryKind::Allocated || self.place.cross_memory_attach
     }
 
     unsafe fn put(&self, peer: u32, key: &RemoteKey, remote: u64, from: *const u8, len: usize) -> Result<()> {
         alive(&self.place.job, peer)?;
-        match key.place {
+        match key.memory {
             _ if len == 0 => Ok(()),
-            key::Place::Allocated => {
+            key::MemoryKind::Allocated => {
                 let to = self.place.translate(key, remote, len)?;
                 // SAFETY: the owner's registered memory; the caller's bytes.
                 unsafe { copy::put(to, from, len) };
                 Ok(())
             }
-            key::Place::Outside => self.outside(Direction::Put, key, from.cast_mut(), remote, len),
+            key::MemoryKind::Outside => self.outside(Direction::Put, key, from.cast_mut(), remote, len),
         }
     }
 
     unsafe fn get(&self, peer: u32, key: &RemoteKey, remote: u64, to: *mut u8, len: usize) -> Result<()> {
         alive(&self.place.job, peer)?;
-        match key.place {
+        match key.memory {
             _ if len == 0 => Ok(()),
-            key::Place::Allocated => {
+            key::MemoryKind::Allocated => {
                 let from = self.place.translate(key, remote, len)?;
                 // SAFETY: the owner's registered memory; the caller's room.
                 unsafe { copy::get(to, from, len) };
                 Ok(())
             }
-            key::Place::Outside => self.outside(Direction::Get, key, to, remote, len),
+            key::MemoryKind::Outside => self.outside(Direction::Get, key, to, remote, len),
         }
     }
 
     fn atomic(&self, peer: u32, key: &RemoteKey, remote: u64, atomic: Atomic) -> Result<u64> {
         alive(&self.place.job, peer)?;
-        if key.place == key::Place::Outside {
+        if key.memory == key::MemoryKind::Outside {
             return Err(Error::Unsupported("atomics on memory that the domain did not allocate"));
         }
         let at = self.place.translate(key, remote, atomic.width as usize)?;

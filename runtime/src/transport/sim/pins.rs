@@ -59,7 +59,7 @@ pub(super) unsafe fn check_pieces(pieces: &[Piece]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::transport::memory::Registry;
-    use crate::transport::{Iov, iov, key::Place};
+    use crate::transport::{Iov, iov, key::MemoryKind};
     use std::sync::Arc;
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
         let registry = Arc::new(Registry::with(Pins(7)));
         let mut memory = [0u8; 64];
         // SAFETY: the memory outlives the region.
-        let region = unsafe { registry.register(3, Place::Outside, memory.as_mut_ptr(), 64) }.expect("registers");
+        let region = unsafe { registry.register(3, MemoryKind::Outside, memory.as_mut_ptr(), 64) }.expect("registers");
         let key = RemoteKey::decode(&region.key().pack()).expect("a key");
         assert_eq!((check_key(&key, 7), check_key(&key, 8)), (Ok(()), Err(Error::Rejected)));
         let cut = RemoteKey { device: Opaque::number(key.device.as_number() & u64::from(u32::MAX)), ..key };

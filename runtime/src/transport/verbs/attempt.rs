@@ -121,11 +121,12 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::key::{Opaque, Place};
+    use crate::transport::key::{MemoryKind, Opaque};
 
     #[test]
     fn guesses_end_with_what_the_processor_would_do() {
-        let key = RemoteKey { owner: 0, place: Place::Outside, id: 0, address: 0, len: 16, device: Opaque::number(1) };
+        let key =
+            RemoteKey { owner: 0, memory: MemoryKind::Outside, id: 0, address: 0, len: 16, device: Opaque::number(1) };
         for op in AtomicOp::ALL {
             for (width, remote) in [(Width::Eight, 8), (Width::Four, 8), (Width::Four, 12)] {
                 for held in [0u64, 0x0123_4567_89ab_cdef, u64::MAX] {

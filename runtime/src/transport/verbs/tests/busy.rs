@@ -9,7 +9,7 @@ use super::across::offer;
 use super::credits::{End, ends, send};
 use crate::transport::attributes::Events;
 use crate::transport::conformance::{join, wait};
-use crate::transport::key::{Opaque, Place};
+use crate::transport::key::{MemoryKind, Opaque};
 use crate::transport::verbs::link::{BUSY, RingEnds};
 use crate::transport::verbs::ring::{HEAD, Head, RINGS, Remote, seal};
 use crate::transport::verbs::wire::FLOW;
@@ -151,8 +151,14 @@ fn a_message_waits_for_frames_that_were_sent_before_it() {
 fn empty_slot(near: &End) -> (RemoteKey, u64) {
     let ring = near.wire.link_to(near.peer).rings.remote().expect("a ring");
     let (address, len) = (ring.address, 32 * 256);
-    let key =
-        RemoteKey { owner: 1, place: Place::Outside, id: 0, address, len, device: Opaque::number(ring.key.into()) };
+    let key = RemoteKey {
+        owner: 1,
+        memory: MemoryKind::Outside,
+        id: 0,
+        address,
+        len,
+        device: Opaque::number(ring.key.into()),
+    };
     (key, Remote { written: ring.written + 20, ..ring }.next())
 }
 

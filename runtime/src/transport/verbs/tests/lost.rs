@@ -8,7 +8,7 @@ use super::across::offer;
 use super::credits::send;
 use crate::transport::attributes::Events;
 use crate::transport::conformance::wait;
-use crate::transport::key::{Opaque, Place};
+use crate::transport::key::{MemoryKind, Opaque};
 use crate::transport::verbs::address::Address;
 use crate::transport::verbs::wire::FLOW;
 use crate::transport::verbs::{Device, VerbsWire};
@@ -181,7 +181,7 @@ fn a_put_that_finds_the_loss_is_an_error() {
     acknowledged(&near, peer);
     let key = RemoteKey {
         owner: 0,
-        place: Place::Outside,
+        memory: MemoryKind::Outside,
         id: 0,
         address: 4096,
         len: 1 << 20,
