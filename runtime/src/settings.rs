@@ -126,8 +126,9 @@ pub enum Barrier {
 /// Whether a rank that computes in [`World::serve_while`](crate::World::serve_while) makes progress meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgressThread {
-    /// Where puts, gets or atomics of other ranks need progress of this one: on a network that cannot do them, and on a node for atomics
-    /// on segments.
+    /// Where puts, gets or atomics of other ranks need progress of this one: on a network that cannot do them, and on one node while this
+    /// rank has a segment outside the memory of the job, for atomics there. Not for accesses that may go by message, which
+    /// [`World::serve_while`](crate::World::serve_while) names.
     Auto,
     /// Always: handlers of messages and remote calls run meanwhile, everywhere.
     On,

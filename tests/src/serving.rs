@@ -1,9 +1,11 @@
 //! Programs in which a rank computes, and others need its progress meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use bellwether_runtime::{AtomicOp, Context, Result, World};
 
@@ -25,6 +27,53 @@ fn heard(context: &Context<'_>) -> Arc<Heard> {
 pub fn runs_elsewhere(world: &World) -> Result<bool> {
     let own = thread::current().id();
     world.serve_while(|| thread::current().id() != own)
+}
+
+/// Waits until `flag` is set, without progress of any rank; whether it was set. A job that does not set it fails then.
+pub fn is_set(flag: &AtomicBool) -> bool {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !flag.load(Ordering::Acquire) && Instant::now() < end {
+        thread::sleep(Duration::from_micros(100));
+    }
+    flag.load(Ordering::Acquire)
+}
+
+/// Rank 1 serves rank 0 though poll(2) fails there: the process may have no descriptor.
+///
+/// # Errors
+/// Those of the runtime.
+pub fn without_poll(world: &World) -> Result<()> {
+    /// Whether poll(2) fails, and whether the work may end.
+    type Flags = Arc<[AtomicBool; 2]>;
+    let flags = Flags::default();
+    world.set_state(Arc::clone(&flags));
+    world.barrier()?;
+    if world.rank() == 1 {
+        let told = world.serve_while(|| {
+            let before = getrlimit(Resource::Nofile);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("a lower limit is allowed");
+            flags[0].store(true, Ordering::Release);
+            let told = is_set(&flags[1]);
+            setrlimit(Resource::Nofile, before).expect("the limit is no higher than at first");
+            told
+        })?;
+        assert!(told, "a call was not served");
+    } else {
+        let ask = |last: bool| -> Result<bool> {
+            let answer = world.call(1, last, |context, last: bool| {
+                let flags = context.state::<Flags>().expect("set before the barrier");
+                flags[1].store(last, Ordering::Release);
+                flags[0].load(Ordering::Acquire)
+            })?;
+            answer.wait()
+        };
+        while !ask(false)? {}
+        for round in 0..5 {
+            world.sleep(Duration::from_millis(3));
+            ask(round == 4)?;
+        }
+    }
+    world.barrier()
 }
 
 /// Rank 1 computes, and makes no call, until all others have told it to end. Each of their operations waits for progress of rank 1 where it

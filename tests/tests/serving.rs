@@ -3,16 +3,17 @@
 use std::cell::{Cell, OnceCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::Config;
 use bellwether_runtime::{
-    Arm, Error, HandlerId, ProgressThread, Result, Settings, Simulated, Threads, Transport, World,
+    Arm, AtomicOp, Error, HandlerId, ProgressThread, Result, Settings, Simulated, Threads, Transport, World,
 };
 use bellwether_tests::process::{command, run};
-use bellwether_tests::serving::{self, runs_elsewhere};
+use bellwether_tests::serving::{self, is_set, runs_elsewhere};
 use bellwether_tests::watchdog;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -67,6 +68,59 @@ fn processes_are_served_by_one_that_computes() {
 }
 
 #[test]
+fn a_rank_serves_though_it_cannot_sleep() {
+    let mut program = command(env!("CARGO_BIN_EXE_waiting"));
+    program.env("BELLWETHER_RANKS", "2").env("BELLWETHER_PROGRESS_THREAD", "on").arg("serve-without-poll");
+    assert_eq!(run(&mut program, LIMIT).expect_success().stdout, "served\n");
+}
+
+/// Rank 0 changes a word of `segment` of rank 1 while rank 1 computes; `elsewhere` if rank 1 serves meanwhile.
+fn change_meanwhile(world: &World, segment: Option<u32>, elsewhere: bool, done: &AtomicBool) -> Result<()> {
+    let number = world.allgather(&[segment.unwrap_or(0)])?[1];
+    if world.rank() == 1 {
+        assert_eq!(runs_elsewhere(world)?, elsewhere, "serves");
+        world.barrier()?;
+        assert!(world.serve_while(|| is_set(done))?, "the atomic waits for the computing");
+    } else {
+        world.barrier()?;
+        assert_eq!(world.fetch_segment::<u64>(AtomicOp::Add, 1, number, 0, 1)?, 0);
+        // Release pairs with the Acquire load of `is_set`.
+        done.store(true, Ordering::Release);
+    }
+    world.barrier()
+}
+
+#[test]
+fn atomics_on_segments_of_one_node_take_effect_while_their_owner_computes() {
+    for transport in [Transport::Auto, Transport::ShmContract] {
+        let what = format!("{transport:?}");
+        let _guard = watchdog::guard(what.clone(), LIMIT);
+        let done = [const { AtomicBool::new(false) }; 2];
+        let job = Threads::new(2).settings(settings(transport, ProgressThread::Auto)).deadline(LIMIT);
+        let outcomes = job.run(|world| {
+            let is_owner = world.rank() == 1;
+            let mapped = is_owner.then(|| world.segment(8)).transpose()?;
+            change_meanwhile(world, mapped.as_ref().map(|own| own.number()), false, &done[0])?;
+
+            let memory = Box::new(AtomicU64::new(0));
+            // SAFETY: the word lives until the segment is closed below, and is only touched as an atomic.
+            let at = || unsafe { world.segment_at(None, memory.as_ptr().cast(), 8) };
+            let outside = is_owner.then(at).transpose()?;
+            change_meanwhile(world, outside.as_ref().map(|own| own.number()), true, &done[1])?;
+
+            if let (Some(mapped), Some(outside)) = (mapped, outside) {
+                mapped.close()?;
+                outside.close()?;
+                assert_eq!(memory.load(Ordering::Relaxed), 1);
+                assert!(!runs_elsewhere(world)?, "the segments are closed");
+            }
+            world.barrier()
+        });
+        expect_all(&what, outcomes.expect("starts"));
+    }
+}
+
+#[test]
 fn there_is_a_thread_only_where_it_is_needed_or_asked_for() {
     let expect = |settings: Settings, program: &(dyn Fn(&World) -> Result<()> + Sync)| {
         expect_all("threads", Threads::new(2).settings(settings).deadline(LIMIT).run(program).expect("starts"));
@@ -74,25 +128,31 @@ fn there_is_a_thread_only_where_it_is_needed_or_asked_for() {
     expect(settings(Transport::Auto, ProgressThread::Auto), &|world| {
         assert!(!runs_elsewhere(world)?, "mapped memory needs no progress");
         let segment = world.segment(8)?;
-        assert!(runs_elsewhere(world)?, "atomics on segments of one node are messages");
+        assert!(!runs_elsewhere(world)?, "peers of the node have mapped the segment");
         segment.close()?;
-        assert!(!runs_elsewhere(world)?, "the segment is closed");
         world.barrier()
     });
-    expect(settings(Transport::Auto, ProgressThread::Off), &|world| {
-        let segment = world.segment(8)?;
+    expect(settings(Transport::Tcp, ProgressThread::Off), &|world| {
         assert!(!runs_elsewhere(world)?, "it is off");
-        segment.close()?;
         world.barrier()
     });
     expect(settings(Transport::Auto, ProgressThread::On), &|world| {
         assert!(runs_elsewhere(world)?, "it was asked for");
         world.barrier()
     });
-    for (memory, emulated) in [(Memory::Emulated, true), (Memory::Posted, false), (Memory::Direct, false)] {
-        let config = Config { memory, ..Config::new(2, 1) };
+    let alone = Threads::new(1).settings(settings(Transport::Tcp, ProgressThread::Auto)).deadline(LIMIT);
+    expect_all("alone", alone.run(|world| Ok(assert!(!runs_elsewhere(world)?, "there is nobody"))).expect("starts"));
+    // The device of a simulated node serves accesses that are emulated, if the rank does not.
+    for (memory, served_asleep, expected) in [
+        (Memory::Emulated, false, true),
+        (Memory::Emulated, true, false),
+        (Memory::Posted, false, false),
+        (Memory::Direct, false, false),
+    ] {
+        let _guard = watchdog::guard(format!("{memory:?}"), LIMIT);
+        let config = Config { memory, served_asleep, ..Config::new(2, 1) };
         let outcomes = Simulated::new(config).run(|world| {
-            assert_eq!(runs_elsewhere(world)?, emulated, "{memory:?}");
+            assert_eq!(runs_elsewhere(world)?, expected, "{memory:?}, {served_asleep}");
             world.barrier()
         });
         expect_all("simulated", outcomes.expect("starts"));
@@ -133,24 +193,32 @@ fn a_panic_of_the_work_or_of_a_handler_reaches_the_caller() {
     });
     expect_all("work", outcomes.expect("starts"));
 
-    let over = AtomicBool::new(false);
-    let caught = catch_unwind(AssertUnwindSafe(|| {
-        Threads::new(2).settings(on()).deadline(LIMIT).run(|world| {
-            if world.rank() == 0 {
-                world.invoke(1, (), |_, ()| panic!("of a handler"))?;
-                let lost = world.barrier();
-                over.store(true, Ordering::Relaxed);
-                return lost;
-            }
-            world.serve_while(|| {
-                // The handler panics meanwhile, and the work goes on to its end.
-                std::thread::sleep(Duration::from_millis(20));
-                over.load(Ordering::Relaxed)
+    let outcomes = Threads::new(2).settings(on()).deadline(LIMIT).run(|world| {
+        let told = Arc::new(AtomicBool::new(false));
+        world.set_state(Arc::clone(&told));
+        world.barrier()?;
+        if world.rank() == 0 {
+            world.invoke(1, (), |_, ()| panic!("of a handler"))?;
+            // The work ends by a handler that runs after the panic.
+            world.invoke(1, (), |context, ()| {
+                let told = context.state::<Arc<AtomicBool>>().expect("set before the barrier");
+                told.store(true, Ordering::Release);
             })?;
-            world.barrier()
-        })
-    }));
-    assert_eq!(caught.expect_err("panics").downcast_ref(), Some(&"of a handler"));
+            // This rank hears of the panic, here or in a later call.
+            return match world.barrier() {
+                Err(Error::HandlerPanicked { .. }) => Ok(()),
+                outcome => outcome,
+            };
+        } else {
+            let ended = AtomicBool::new(false);
+            let caught =
+                catch_unwind(AssertUnwindSafe(|| world.serve_while(|| ended.store(is_set(&told), Ordering::Relaxed))));
+            assert_eq!(caught.expect_err("panics").downcast_ref(), Some(&"of a handler"));
+            assert!(ended.load(Ordering::Relaxed), "the rank serves until the work ends");
+        }
+        world.barrier()
+    });
+    expect_all("handler", outcomes.expect("starts"));
 }
 
 #[test]

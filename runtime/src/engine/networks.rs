@@ -176,9 +176,14 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
-    /// Whether puts, gets or atomics of peers on this rank's memory wait until this rank makes progress, on some network.
-    pub(crate) fn emulates(&self) -> bool {
-        self.list.iter().any(|network| network.emulates())
+    /// Whether every network does puts, gets and atomics on this rank's memory while this rank makes no progress.
+    pub(crate) fn all_reach_idle(&self) -> bool {
+        self.list.iter().all(|network| network.reaches_idle())
+    }
+
+    /// Whether there are networks, and each does atomics on segments.
+    pub(crate) fn change_segments(&self) -> bool {
+        !self.is_empty() && self.list.iter().all(|network| network.changes_segments())
     }
 
     /// Most bytes of a message to any rank, header included.

@@ -98,8 +98,6 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn learns(&self, rank: usize) -> bool;
     /// Whether puts and rings cause no event at the target's interface: a target that sleeps then needs [`RemoteAccess::wake`].
     fn is_silent(&self) -> bool;
-    /// Whether puts, gets or atomics of peers on this rank's memory wait until this rank makes progress.
-    fn emulates(&self) -> bool;
     /// Whether everything put and rung at `rank` is in effect.
     fn settled(&self, rank: usize) -> transport::Result<bool>;
     /// Wakes a rank that sleeps on its interface, after everything put and rung there before.

@@ -157,7 +157,7 @@ pub const KNOWN: &[Known] = &[
             (
                 "auto",
                 "Where puts, gets or atomics of other ranks need progress of this one: on a network that cannot do them, and on one \
-                 node for atomics on segments.",
+                 node while this rank has a segment outside the memory of the job (`World::segment_at`), for atomics there.",
             ),
             ("on", "Always. Handlers of messages and remote calls run meanwhile, everywhere."),
             ("off", "Never. The work runs as if it were called directly."),

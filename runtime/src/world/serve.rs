@@ -29,9 +29,13 @@ impl World {
     /// take effect, messages are delivered, and handlers run, all on the thread of the world as ever. Meanwhile this thread sleeps until
     /// something comes. Returns what `work` returned.
     ///
-    /// Whether that is needed is up to [`Settings::progress_thread`](crate::Settings::progress_thread), `BELLWETHER_PROGRESS_THREAD`. By
-    /// default it is only where puts, gets or atomics of other ranks need progress of this one: elsewhere `work` is called directly, with
-    /// no thread and at no cost. With `on`, messages and remote calls are served everywhere.
+    /// [`Settings::progress_thread`](crate::Settings::progress_thread), `BELLWETHER_PROGRESS_THREAD`, says where it does so. By default only
+    /// where puts, gets or atomics of other ranks, on symmetric memory or segments, need progress of this one: elsewhere `work` is called
+    /// directly, with no thread and at no cost. With `on`, messages and remote calls are served everywhere.
+    ///
+    /// The default does not look at accesses that may go by message: `put_address` and `get_address` of other memory over a network, and
+    /// where the kernel allows no cross-memory attach also on one node, with those of segments outside the memory of the job. Use `on` for
+    /// them.
     ///
     /// `work` may not use the world, its handles or its handlers' state, which stay on this thread; it may use
     /// [contexts](World::context), which move into it. It must not call an MPI that was initialised for one thread.
@@ -41,6 +45,8 @@ impl World {
     /// a [`WakeUp`](super::WakeUp) for as long as it lasts, if the program has none; and a core as far as messages come. Ranks that send or
     /// ring pay a system call while this one sleeps.
     ///
+    /// `work` then has the stack of a thread of Rust, 2 MiB, not that of the main thread: set `RUST_MIN_STACK` for more.
+    ///
     /// # On a simulated network
     /// Virtual time passes while the work runs, however long that takes.
     ///
@@ -49,7 +55,11 @@ impl World {
     /// run. A failed peer, and errors of messages that were delivered meanwhile, come from the next call.
     ///
     /// # Panics
-    /// With the panic of `work`; with that of a handler, when `work` is done.
+    /// With the panic of `work`; else with the first of a handler, when `work` is done. Until then this rank serves on.
+    ///
+    /// # Fork
+    /// A handler must not fork meanwhile, other than to `exec` or `_exit`: the child has no thread that runs `work`, and would wait for it
+    /// without end.
     ///
     /// # Examples
     /// ```

@@ -298,10 +298,6 @@ where
         !self.interface.attributes().emulated.has(Capabilities::PUT_BCOPY)
     }
 
-    fn emulates(&self) -> bool {
-        self.interface.attributes().emulated != Capabilities::NONE
-    }
-
     fn settled(&self, rank: usize) -> Result<bool> {
         // Nothing was put where there is no connection: it is not made for that.
         let recent = self.recent.take();
