@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bellwether::{Call, Error, World};
 use bellwether_examples::heat::live::{self, Moment};
 use bellwether_examples::heat::picture;
-use bellwether_examples::heat::plate::Plate;
+use bellwether_examples::heat::plate::{Cell as PlateCell, Plate};
 
 /// Ranks are not asked more often.
 const FRESH: Duration = Duration::from_millis(100);
@@ -22,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The last gathered plate.
 struct Frame {
     step: u64,
-    temperatures: Vec<f64>,
+    temperatures: Arc<[f64]>,
     /// Drawn when it is first asked for.
     png: Option<Rc<[u8]>>,
 }
@@ -53,10 +54,19 @@ impl Asked {
     }
 }
 
-/// Tells others that nobody asks any more, also when the request is dropped.
-struct Asking<'a>(&'a Cell<bool>);
+/// Something that one request does at a time. Others wait for what comes of it.
+struct Turn<'a>(&'a Cell<bool>);
 
-impl Drop for Asking<'_> {
+impl<'a> Turn<'a> {
+    /// Waits until no other request does it. All requests are polled between two steps: none has to be woken.
+    async fn take(busy: &'a Cell<bool>) -> Turn<'a> {
+        std::future::poll_fn(|_| if busy.replace(true) { Poll::Pending } else { Poll::Ready(()) }).await;
+        Turn(busy)
+    }
+}
+
+/// Also when the request is dropped.
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -65,15 +75,19 @@ impl Drop for Asking<'_> {
 /// What rank 0 shows.
 pub struct Answers<'w> {
     world: &'w World,
-    plate: Plate,
+    width: usize,
+    height: usize,
+    cells: Arc<[PlateCell]>,
     steps: u64,
     frame: RefCell<Option<Frame>>,
     mark: RefCell<Mark>,
     /// Steps and bells per second.
     rates: Cell<[f64; 2]>,
     last: RefCell<Option<(Instant, Rc<str>)>>,
-    /// A request asks the ranks now. Others wait for what it learns.
+    /// A request asks the ranks now.
     asking: Cell<bool>,
+    /// A thread draws for a request now.
+    drawing: Cell<bool>,
     /// The first error of a call that was not for want of room. It may be one of the world, which is told once.
     failed: Cell<Option<Error>>,
 }
@@ -83,48 +97,54 @@ impl<'w> Answers<'w> {
     pub fn new(world: &'w World, plate: Plate, steps: u64) -> Self {
         Answers {
             world,
-            plate,
+            width: plate.width,
+            height: plate.height,
+            cells: plate.cells.into(),
             steps,
             frame: RefCell::default(),
             mark: RefCell::new(Mark { at: Instant::now(), steps: 0, rings: 0 }),
             rates: Cell::default(),
             last: RefCell::default(),
             asking: Cell::default(),
+            drawing: Cell::default(),
             failed: Cell::default(),
         }
     }
 
     /// The plate after `step` steps.
     pub fn set_frame(&self, step: u64, temperatures: Vec<f64>) {
-        *self.frame.borrow_mut() = Some(Frame { step, temperatures, png: None });
+        *self.frame.borrow_mut() = Some(Frame { step, temperatures: temperatures.into(), png: None });
     }
 
-    /// The last frame as a PNG.
+    /// The last frame as a PNG. A thread of the runtime draws and encodes it: the rank computes meanwhile.
     ///
     /// # Errors
     /// There is none, or the encoder failed.
-    pub fn png(&self) -> anyhow::Result<Rc<[u8]>> {
-        let mut frame = self.frame.borrow_mut();
-        let frame = frame.as_mut().ok_or_else(|| anyhow::anyhow!("no frame yet"))?;
-        if let Some(png) = &frame.png {
-            return Ok(Rc::clone(png));
+    pub async fn png(&self) -> anyhow::Result<Rc<[u8]>> {
+        let _turn = Turn::take(&self.drawing).await;
+        let (step, temperatures) = match &*self.frame.borrow() {
+            None => anyhow::bail!("no frame yet"),
+            Some(Frame { png: Some(png), .. }) => return Ok(Rc::clone(png)),
+            Some(frame) => (frame.step, Arc::clone(&frame.temperatures)),
+        };
+        let (width, cells) = (self.width, Arc::clone(&self.cells));
+        let drawn = tokio::task::spawn_blocking(move || picture::draw(width, &cells, &temperatures)).await;
+        let png: Rc<[u8]> = drawn??.into();
+        // There may be a later one by now.
+        if let Some(frame) = self.frame.borrow_mut().as_mut().filter(|frame| frame.step == step) {
+            frame.png = Some(Rc::clone(&png));
         }
-        let png: Rc<[u8]> = picture::draw(self.plate.width, &self.plate.cells, &frame.temperatures)?.into();
-        frame.png = Some(Rc::clone(&png));
         Ok(png)
     }
 
     /// The numbers, as JSON. Asks all ranks, unless that was done just now.
     pub async fn state(&self) -> Rc<str> {
-        // All requests are polled in each turn: none has to be woken.
-        std::future::poll_fn(|_| if self.asking.get() { Poll::Pending } else { Poll::Ready(()) }).await;
+        let _turn = Turn::take(&self.asking).await;
         if let Some((at, text)) = &*self.last.borrow()
             && at.elapsed() < FRESH
         {
             return Rc::clone(text);
         }
-        self.asking.set(true);
-        let _asking = Asking(&self.asking);
         let asked = self.ask_all().await;
         let text: Rc<str> = self.json(&asked).into();
         *self.last.borrow_mut() = Some((Instant::now(), Rc::clone(&text)));
@@ -207,7 +227,7 @@ impl<'w> Answers<'w> {
         });
         let ranks = ranks.collect::<Vec<_>>().join(",");
         let frame = self.frame.borrow().as_ref().map_or(0, |frame| frame.step);
-        let (width, height) = (self.plate.width, self.plate.height);
+        let (width, height) = (self.width, self.height);
         format!(
             r#"{{"step":{steps},"steps":{},"frame":{frame},"width":{width},"height":{height},"steps_per_second":{step_rate:.1},"bells_per_second":{ring_rate:.1},"ranks":[{ranks}]}}"#,
             self.steps

@@ -2,7 +2,7 @@
 //!
 //! Rank 0 computes as every rank does. Between two exchanges it runs a tokio runtime for a moment: its sockets are served and its
 //! timers looked at, without waiting for them. What a request wants to know of the other ranks comes from remote calls, which these
-//! answer while they wait for rows; a task of the runtime awaits the answers.
+//! answer while they wait for rows; a task of the runtime awaits the answers. A thread of the runtime encodes the pictures.
 
 #![forbid(unsafe_code)]
 

@@ -239,7 +239,7 @@ async fn answer(answers: &Answers<'_>, request: &Request) -> Answer {
     match request.path.as_str() {
         "/" => Answer { status: OK, kind: "text/html; charset=utf-8", body: Body::Text(PAGE) },
         "/state.json" => Answer { status: OK, kind: "application/json", body: Body::Json(answers.state().await) },
-        "/frame.png" => match answers.png() {
+        "/frame.png" => match answers.png().await {
             Ok(png) => Answer { status: OK, kind: "image/png", body: Body::Png(png) },
             Err(_) => Answer::text("503 Service Unavailable"),
         },

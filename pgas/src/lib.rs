@@ -76,8 +76,8 @@ pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, And, Announced, Arm, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder,
     Call, CalledAt, Collectives, Completion, Context, Counter, Doing, Driver, Error, Event, Fetched, Gather, HandlerId,
     HugePages, Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData,
-    Pod, Posted, Product, Progress, RawBells, Reactor, Reduce, Result, Returned, Rung, Scan, Scatter, Segment,
-    Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell,
+    Pod, Posted, Product, Progress, ProgressThread, RawBells, Reactor, Reduce, Result, Returned, Rung, Scan, Scatter,
+    Segment, Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell,
     ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Waitable, WakeOn, WakeUp, Word, World, Xor,
     Zeroable, threads,
 };

@@ -36,7 +36,8 @@ pub use crate::message::code::CodeOffset;
 pub use crate::message::{Announced, Call, Context, HandlerId, Landed, Landing, LandingId};
 pub use crate::settings::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Collectives, Gather, HugePages, KNOWN as KNOWN_SETTINGS,
-    Known as KnownSetting, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport, Values as SettingValues,
+    Known as KnownSetting, ProgressThread, Reduce, Scan, Scatter, Settings, TEAMS_MAX, TeamBarrier, Transport,
+    Values as SettingValues,
 };
 pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 pub use crate::transport::AtomicOp;

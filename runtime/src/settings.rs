@@ -60,6 +60,8 @@ pub struct Settings {
     /// Whether ranks go on after the death of another, by [`World::survivors`](crate::World::survivors): a launcher of ours ends nobody
     /// because of it, and each rank keeps a workspace for the teams of survivors from the start.
     pub survive: bool,
+    /// Whether [`World::serve_while`](crate::World::serve_while) makes progress meanwhile.
+    pub progress_thread: ProgressThread,
     /// When a job of `BELLWETHER_RANKS` is ended, with a word of where each rank waits.
     pub deadline: Option<std::time::Duration>,
 }
@@ -121,6 +123,30 @@ pub enum Barrier {
     Central,
 }
 
+/// Whether a rank that computes in [`World::serve_while`](crate::World::serve_while) makes progress meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressThread {
+    /// Where puts, gets or atomics of other ranks need progress of this one: on a network that cannot do them, and on one node while this
+    /// rank has a segment outside the memory of the job, for atomics there. Not for accesses that may go by message, which
+    /// [`World::serve_while`](crate::World::serve_while) names.
+    Auto,
+    /// Always: handlers of messages and remote calls run meanwhile, everywhere.
+    On,
+    /// Never: the work runs as if it were called directly.
+    Off,
+}
+
+impl ProgressThread {
+    /// As one would write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProgressThread::Auto => "auto",
+            ProgressThread::On => "on",
+            ProgressThread::Off => "off",
+        }
+    }
+}
+
 /// How ranks reach each other's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -171,6 +197,7 @@ impl Default for Settings {
             join: Join::Auto,
             join_limit: std::time::Duration::from_secs(300),
             survive: false,
+            progress_thread: ProgressThread::Auto,
             deadline: None,
         }
     }

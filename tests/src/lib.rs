@@ -7,6 +7,7 @@ pub mod gaspi;
 mod guide;
 pub mod lapi;
 pub mod process;
+pub mod serving;
 pub mod settings_page;
 pub mod ucp;
 pub mod waiting;

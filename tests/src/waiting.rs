@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bellwether_runtime::{
-    Builder, Completion, Error, HandlerId, Landing, LandingId, Result, Sum, Symmetric, Team, Waitable, World,
+    Builder, Completion, Counter, Error, HandlerId, Landing, LandingId, Operation, Result, Sum, Symmetric, Team,
+    ThreadContext, ThreadOperation, Waitable, World,
 };
 
 const SOON: Duration = Duration::from_millis(5);
@@ -105,13 +106,42 @@ impl Heard {
 }
 
 /// The ways to send at once.
-pub const WAYS: usize = 8;
+pub const WAYS: usize = 14;
+/// The first of those of a context, and of operations of a context.
+const OF_CONTEXTS: usize = 10;
 /// Bytes of a large message.
 const LARGE: usize = 20_000;
 
+/// What attempts share.
+struct Attempts<'w> {
+    world: &'w World,
+    context: Option<&'w ThreadContext>,
+    /// Adds up the events of operations.
+    counted: Counter,
+    done: Completion,
+    /// Operations that found no room, with their events.
+    operation: Option<Operation<'w>>,
+    of_context: Option<ThreadOperation<'w>>,
+}
+
+/// Tries with the operation that found no room before, or with a new one.
+fn with<O>(kept: &mut Option<O>, new: impl FnOnce() -> O, attempt: impl FnOnce(&mut O) -> Result<()>) -> Result<()> {
+    let mut operation = kept.take().unwrap_or_else(new);
+    let outcome = attempt(&mut operation);
+    if let Err(Error::WouldBlock { .. }) = outcome {
+        *kept = Some(operation);
+    }
+    outcome
+}
+
 /// One attempt, in one of the ways.
-fn attempt(world: &World, heard: &Heard, way: usize) -> Result<()> {
+fn attempt(attempts: &mut Attempts<'_>, heard: &Heard, way: usize) -> Result<()> {
     type Count = Rc<Cell<usize>>;
+    let Attempts { world, context, counted, done, operation, of_context } = attempts;
+    let new = || world.operation().source(&*counted).effect(&*counted).handled(&*counted).handled(&*done);
+    let context = || context.expect("made for these ways");
+    let new_of_context =
+        || context().operation().source(&*counted).effect(&*counted).handled(&*counted).handled(&*done);
     fn count(context: &bellwether_runtime::Context<'_>) {
         let count = context.state::<Count>().expect("set before the barrier");
         count.set(count.get() + 1);
@@ -124,7 +154,15 @@ fn attempt(world: &World, heard: &Heard, way: usize) -> Result<()> {
         4 => world.try_invoke_plain(1, 5u64, |context, _| count(context)),
         5 => world.try_call(1, &vec![3u64; 3], |context, _: Vec<u64>| count(context)).map(drop),
         6 => world.try_call_plain(1, 5u64, |context, _| count(context)).map(drop),
-        _ => world.try_send_large(1, heard.landing, b"header", &Rc::new(vec![1; LARGE])).map(drop),
+        7 => world.try_send_large(1, heard.landing, b"header", &Rc::new(vec![1; LARGE])).map(drop),
+        8 => with(operation, new, |new| new.try_send(1, heard.handler, &[7; 300])),
+        9 => with(operation, new, |new| new.try_invoke(1, &vec![1u8; 300], |context, _: Vec<u8>| count(context))),
+        OF_CONTEXTS => context().try_invoke(1, &vec![1u8; 300], |context, _: Vec<u8>| count(context)),
+        11 => context().try_invoke_plain(1, 5u64, |context, _| count(context)),
+        12 => with(of_context, new_of_context, |new| new.try_send(1, heard.handler, &[7; 300])),
+        _ => with(of_context, new_of_context, |new| {
+            new.try_invoke(1, &vec![1u8; 300], |context, _: Vec<u8>| count(context))
+        }),
     }
 }
 
@@ -147,7 +185,17 @@ pub fn messages_at_once(
         world.wait_until(|| total.load(0) > 0 && heard.count.get() as u64 >= total.load(0))?;
     } else if world.rank() == 0 {
         let (mut sent, mut refused) = (0, 0);
-        let mut try_one = || match attempt(world, heard, way) {
+        let context = (way >= OF_CONTEXTS).then(|| world.context()).transpose()?;
+        let counted = Counter::new();
+        let mut attempts = Attempts {
+            world,
+            context: context.as_ref(),
+            counted: counted.clone(),
+            done: Completion::new(),
+            operation: None,
+            of_context: None,
+        };
+        let mut try_one = || match attempt(&mut attempts, heard, way) {
             Ok(()) => Ok(true),
             Err(Error::WouldBlock { rank: 1, place, .. }) => {
                 assert!(place.to_string().contains(file!()), "{place}");
@@ -177,6 +225,13 @@ pub fn messages_at_once(
         }
         assert!(refused >= 2);
         total.put(1, 0, sent as u64)?;
+        if [8, 9, 12, 13].contains(&way) {
+            // Each event of what was sent happens once, and none of what was refused.
+            world.wait_completion(&attempts.done)?;
+            context.iter().try_for_each(|context| context.flush_all())?;
+            let all = 3 * sent as u64;
+            assert_eq!(world.wait_counter(&counted, all)?, all, "way {way}");
+        }
     }
     world.barrier()?;
     world.barrier()?;
@@ -200,7 +255,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         stay_away();
         done.wait(1)?;
     } else if world.rank() == 0 {
-        let mut posted = Vec::new();
+        let (mut posted, mut kept, counted) = (Vec::new(), None, Counter::new());
         let mut put = |part: usize| {
             let (start, values) = (part * PART, [value(part); PART]);
             let outcome = match way {
@@ -209,7 +264,12 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
                 2 => numbers.try_put_slice_bell(1, start, &values, &bell),
                 3 => numbers.try_put_bell(1, start, value(part), &bell),
                 4 => numbers.try_put_slice_async(1, start, &values).map(|put| posted.push(put)),
-                _ => numbers.try_put_async(1, start, value(part)).map(|put| posted.push(put)),
+                5 => numbers.try_put_async(1, start, value(part)).map(|put| posted.push(put)),
+                _ => with(
+                    &mut kept,
+                    || world.operation().source(&counted).effect(&counted),
+                    |put| put.try_put(&numbers, 1, start, &values),
+                ),
             };
             match outcome {
                 Ok(()) => Ok(true),
@@ -246,6 +306,11 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
             bellwether_runtime::Posted::wait_all(posted)?;
         }
         world.fence();
+        if way == 6 {
+            // Of all parts but the refused one, whose operation another has used.
+            let all = 2 * (parts as u64 - 1);
+            assert_eq!(world.wait_counter(&counted, all)?, all);
+        }
         rung.put(1, 0, refused as u64)?;
         done.ring(1)?;
     }

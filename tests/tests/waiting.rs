@@ -154,7 +154,7 @@ fn messages_that_find_no_room_are_refused_and_sent_once_when_there_is_some() {
 fn puts_that_find_no_room_are_refused_whole() {
     const KEPT: usize = 16 << 10;
     for seed in 0..2 {
-        for way in 0..6 {
+        for way in 0..7 {
             let what = format!("seed {seed}, way {way}");
             let _guard = watchdog::guard(what.clone(), LIMIT);
             let mut config = Config::new(2, seed).wild();

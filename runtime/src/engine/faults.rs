@@ -7,7 +7,7 @@ use super::Engine;
 use crate::error::{Error, Result};
 
 /// Most errors that are kept for later polls. Chosen: of a flood the first ones tell the cause.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// Errors that wait to be told.
 #[derive(Default)]

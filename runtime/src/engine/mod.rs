@@ -28,6 +28,7 @@ mod remote_access;
 mod reserved_segments;
 mod routes;
 mod segments;
+mod serve;
 mod straight;
 mod track;
 mod wait;
@@ -46,7 +47,7 @@ pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
 pub(crate) use self::open::open_networks;
 pub(crate) use self::operation::{
-    Atomic, Change, Event, Events, Filled, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step,
+    Atomic, Change, Event, Events, Filled, Found, Get, Group, HeapRange, Member, RECEIPT, Ring, Step, refuse,
 };
 pub use self::ready::Ready;
 pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};

@@ -176,6 +176,16 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.is_none() && self.to(rank).is_silent()
     }
 
+    /// Whether every network does puts, gets and atomics on this rank's memory while this rank makes no progress.
+    pub(crate) fn all_reach_idle(&self) -> bool {
+        self.list.iter().all(|network| network.reaches_idle())
+    }
+
+    /// Whether there are networks, and each does atomics on segments.
+    pub(crate) fn change_segments(&self) -> bool {
+        !self.is_empty() && self.list.iter().all(|network| network.changes_segments())
+    }
+
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         self.list.iter().map(|network| network.largest_message()).min().unwrap_or(usize::MAX)

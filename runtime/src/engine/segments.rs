@@ -177,6 +177,17 @@ impl Books {
 }
 
 impl Engine {
+    /// Whether an open segment of this rank lies outside the part of its slot that peers of its node have mapped.
+    pub(super) fn has_unmapped_segment(&self) -> bool {
+        let is_unmapped = |number: &u32| {
+            let found = self.own_segment(*number);
+            found.is_some_and(|(Found { start, len }, _)| self.mapped_segments.offset(self.rank, start, len).is_none())
+        };
+        let books = self.segments.books.borrow();
+        // The static data is mapped, whatever its address.
+        books.open.keys().filter(|number| **number as usize >= SEGMENTS_FIRST).any(is_unmapped)
+    }
+
     fn table_of(&self, rank: usize) -> Table<'_> {
         self.mapped_segments.table(rank)
     }

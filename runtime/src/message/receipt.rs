@@ -69,13 +69,14 @@ impl Messages {
     /// As [`Messages::send_to_handler`], with events for when the handler has run.
     ///
     /// # Errors
-    /// As [`Messages::send_to_handler`]; [`Error::InvalidArgument`] of an open table. Then no event happens.
+    /// As [`Messages::send_to_handler`]; [`Error::InvalidArgument`] of an open table. Then no event happens, and they are left with the
+    /// caller, unless the world has ended.
     pub fn send_to_handler_with(
         &self,
         to: usize,
         handler: HandlerId,
         payload: &[u8],
-        handled: Vec<Event>,
+        handled: &mut Vec<Event>,
     ) -> Result<()> {
         if handled.is_empty() {
             return self.send_to_handler(to, handler, payload);
@@ -91,18 +92,18 @@ impl Messages {
     /// As [`Messages::invoke`], with events for when the closure has run.
     ///
     /// # Errors
-    /// As [`Messages::invoke`]. Then no event happens.
-    pub fn invoke_with<A, F>(&self, to: usize, arguments: A, function: F, handled: Vec<Event>) -> Result<()>
+    /// As [`Messages::invoke`]. Then no event happens, and they are left with the caller, unless the world has ended.
+    pub fn invoke_with<A, F>(&self, to: usize, arguments: &A, function: F, handled: &mut Vec<Event>) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
         if handled.is_empty() {
-            return self.invoke(to, &arguments, function);
+            return self.invoke(to, arguments, function);
         }
         self.engine.check_rank(to, "remote call")?;
         let place = super::closure::place_of_postcard::<A, F>(function)?;
-        self.send_with(to, id::CALL, place, handled, |bytes| <Postcard as Encoding<A>>::encode(&arguments, bytes))
+        self.send_with(to, id::CALL, place, handled, |bytes| <Postcard as Encoding<A>>::encode(arguments, bytes))
     }
 
     fn send_with(
@@ -110,14 +111,16 @@ impl Messages {
         to: usize,
         id: u8,
         header: u64,
-        handled: Vec<Event>,
+        handled: &mut Vec<Event>,
         encode: impl FnOnce(&mut Bytes) -> Result<()>,
     ) -> Result<()> {
         let mut bytes = Bytes::from_slice(&[0; 8]);
         encode(&mut bytes)?;
-        let number = self.engine.open_receipt(to, handled)?;
+        let number = self.engine.open_receipt(to, std::mem::take(handled))?;
         debug_assert!(number & RECEIPT != 0, "no number of a call");
         bytes[..8].copy_from_slice(&number.to_ne_bytes());
-        self.send(to, id, header, &bytes).inspect_err(|error| self.engine.receipts().refuse(number, to, error))
+        // A message that was not sent has no receipt.
+        self.send(to, id, header, &bytes)
+            .inspect_err(|_| *handled = self.engine.receipts().close(number, to).unwrap_or_default())
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::sizes::{parse_size, parse_switch, show_size};
 use super::{
-    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, HugePages, Join, Reduce, Scan, Scatter, Settings,
-    TEAM_MEMORY_MAX, TEAM_MEMORY_MIN, TEAMS_MAX, TeamBarrier, Transport,
+    Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, HugePages, Join, ProgressThread, Reduce, Scan, Scatter,
+    Settings, TEAM_MEMORY_MAX, TEAM_MEMORY_MIN, TEAMS_MAX, TeamBarrier, Transport,
 };
 
 /// One row of the table of settings.
@@ -149,6 +149,28 @@ pub const KNOWN: &[Known] = &[
             Some(())
         },
         show: |s| on_off(s.survive),
+    },
+    Known {
+        name: "BELLWETHER_PROGRESS_THREAD",
+        meaning: "whether a rank makes progress while it computes in `World::serve_while`",
+        values: Values::Words(&[
+            (
+                "auto",
+                "Where puts, gets or atomics of other ranks need progress of this one: on a network that cannot do them, and on one \
+                 node while this rank has a segment outside the memory of the job (`World::segment_at`), for atomics there.",
+            ),
+            ("on", "Always. Handlers of messages and remote calls run meanwhile, everywhere."),
+            ("off", "Never. The work runs as if it were called directly."),
+        ]),
+        default: "auto",
+        details: "With progress the work runs on a thread of its own, and the thread of the world sleeps until something comes.",
+        public: true,
+        apply: |s, v| {
+            let all = [ProgressThread::Auto, ProgressThread::On, ProgressThread::Off];
+            s.progress_thread = all.into_iter().find(|way| way.name() == v)?;
+            Some(())
+        },
+        show: |s| s.progress_thread.name().into(),
     },
     Known {
         name: "BELLWETHER_JOIN",

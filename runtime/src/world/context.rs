@@ -52,7 +52,7 @@ use crate::transport::AtomicOp;
 /// # On a simulated network
 /// Ranks take turns there, and only a rank's own thread knows when it has to wait for its next one. So a context stays on the
 /// thread of its world; elsewhere calls are [`Error::InvalidArgument`](crate::Error::InvalidArgument), except while the world's thread
-/// lets time pass for others, as in `Pool::install`.
+/// lets time pass for others, as in `Pool::install`, and in `World::serve_while` where that runs its work on another thread.
 ///
 /// # Examples
 /// Two threads of each rank write to the next rank at the same time.

@@ -25,6 +25,7 @@ mod reserved_segments;
 mod returned;
 mod segment_atomics;
 mod segments;
+mod serve;
 mod shared;
 mod signal;
 mod simulated;

@@ -1,5 +1,6 @@
 //! Operations with events: puts, gets, atomics and messages with actions for when they are complete.
 
+pub(super) mod at_once;
 mod segments;
 
 use std::future::Future;
@@ -562,8 +563,10 @@ impl Operation<'_> {
     pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         (|| -> Result<()> {
             let (engine, messages) = (self.world.engine(), self.world.messages());
-            let Events { source, effect, handled } = self.events(engine.identity())?;
-            messages.send_to_handler_with(rank, handler, payload, handled)?;
+            let Events { source, effect, mut handled } = self.events(engine.identity())?;
+            messages
+                .send_to_handler_with(rank, handler, payload, &mut handled)
+                .inspect_err(|error| engine::refuse(handled, error))?;
             engine.happened(source, Ok(()));
             engine.track_message(rank, effect);
             Ok(())
@@ -583,8 +586,10 @@ impl Operation<'_> {
     {
         (|| -> Result<()> {
             let (engine, messages) = (self.world.engine(), self.world.messages());
-            let Events { source, effect, handled } = self.events(engine.identity())?;
-            messages.invoke_with(rank, arguments, function, handled)?;
+            let Events { source, effect, mut handled } = self.events(engine.identity())?;
+            messages
+                .invoke_with(rank, &arguments, function, &mut handled)
+                .inspect_err(|error| engine::refuse(handled, error))?;
             engine.happened(source, Ok(()));
             engine.track_message(rank, effect);
             Ok(())

@@ -81,7 +81,7 @@ impl ThreadContext {
     }
 
     #[inline]
-    fn try_message(&self, rank: usize, (id, header): (u8, u64), payload: &[u8]) -> Result<()> {
+    pub(super) fn try_message(&self, rank: usize, (id, header): (u8, u64), payload: &[u8]) -> Result<()> {
         match self.stream().try_send(&self.outlet, rank, id, header, payload)? {
             Sent::Done => Ok(()),
             Sent::NoRoom => Err(Error::WouldBlock { operation: "sending a message", rank, place: CalledAt::default() }),
@@ -89,7 +89,7 @@ impl ThreadContext {
     }
 
     #[inline(always)]
-    fn heading(&self, rank: usize, handler: HandlerId) -> Result<(u8, u64)> {
+    pub(super) fn heading(&self, rank: usize, handler: HandlerId) -> Result<(u8, u64)> {
         let stream = self.stream();
         stream.check_rank("sending a message", rank)?;
         Ok(self.table.handler(handler, || stream.is_here(rank)))

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::operation::at_once::kept;
 use super::operation::{apply, check_one_value, checked};
 use super::returned::{Lender, Returned};
 use super::{AtomicElement, Completion, Counter, Event, Fetched, PlainData, ThreadArray, ThreadContext};
 use crate::engine::{Change, Events, Found, HeapRange, Step};
-use crate::error::{Placed, Result};
-use crate::message::{Context, HandlerId, closure_with_receipt};
+use crate::error::{Error, Placed, Result};
+use crate::message::{Context, HandlerId, closure, closure_with_receipt};
 use crate::transport::AtomicOp;
 
 /// A put, get, atomic or message of a [`ThreadContext`] to be, with what is done at its events: as [`Operation`](super::Operation), whose
@@ -319,6 +320,82 @@ impl ThreadOperation<'_> {
             },
         )
         .placed_here()
+    }
+
+    /// As [`ThreadOperation::send`], but does not wait. Without room the operation keeps its events, for another attempt; else they are
+    /// gone with it, and what follows has those that are added to it then.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::send`], and without room [`Error::WouldBlock`]: nothing was sent.
+    #[track_caller]
+    pub fn try_send(&mut self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        let context = self.context;
+        self.message_at_once(
+            rank,
+            || context.try_message(rank, context.heading(rank, handler)?, payload),
+            |receipt| {
+                let heading = context.table.handler_with_receipt(handler)?;
+                context.try_message(rank, heading, &[&receipt.to_ne_bytes(), payload].concat())
+            },
+        )
+        .placed_here()
+    }
+
+    /// As [`ThreadOperation::invoke`], but does not wait, as [`ThreadOperation::try_send`]. Borrows the arguments, so that they are there
+    /// for another attempt.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::invoke`], and without room [`Error::WouldBlock`]: nothing was sent.
+    #[track_caller]
+    pub fn try_invoke<A, F>(&mut self, rank: usize, arguments: &A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let context = self.context;
+        self.message_at_once(
+            rank,
+            || {
+                let (heading, bytes) = closure(arguments, function)?;
+                context.try_message(rank, heading, &bytes)
+            },
+            |receipt| {
+                let (heading, bytes) = closure_with_receipt(receipt, arguments, function)?;
+                context.try_message(rank, heading, &bytes)
+            },
+        )
+        .placed_here()
+    }
+
+    /// As [`ThreadOperation::message`], by ways that do not wait.
+    fn message_at_once(
+        &mut self,
+        rank: usize,
+        plain: impl FnOnce() -> Result<()>,
+        with_receipt: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<()> {
+        let stream = self.context.stream();
+        stream.check_rank("sending a message", rank)?;
+        let mut events = checked(std::mem::take(&mut self.events), stream.identity())?;
+        let sent = if events.handled.is_empty() {
+            plain()
+        } else {
+            let receipt = stream.open_receipt(rank, std::mem::take(&mut events.handled))?;
+            with_receipt(receipt).inspect_err(|error| match error {
+                Error::WouldBlock { .. } => events.handled = stream.close_receipt(rank, receipt),
+                error => stream.refuse_receipt(rank, receipt, error),
+            })
+        };
+        match sent {
+            Ok(()) => stream.track_message(rank, events.source, events.effect),
+            Err(error) => {
+                if let Error::WouldBlock { .. } = error {
+                    self.events = kept(events);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number.

@@ -240,6 +240,14 @@ impl WakeUp {
         }
     }
 
+    /// Makes progress, and sleeps when nothing is left, until `is_over` holds, which a signal announces. Signals that came meanwhile count
+    /// as one that nobody has waited for.
+    pub(super) fn serve_until(&self, doing: &'static str, is_over: impl Fn() -> bool) {
+        self.engine.serve_until(doing, &self.wakeup, is_over);
+        // The program may have sent one to its own loop. A full descriptor is readable, too.
+        let _ = self.signal();
+    }
+
     /// Whether this process is the rank, and not a child forked from it.
     pub(crate) fn is_own(&self) -> bool {
         self.engine.is_own()

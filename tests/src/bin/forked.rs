@@ -154,6 +154,7 @@ fn in_child(
     };
     let next = (number + 1) % world.size();
     check("poll", world.poll().map(drop));
+    check("serve_while", world.serve_while(|| ()));
     check("barrier", world.barrier());
     check("alloc", world.alloc::<u8>(BYTES).map(drop));
     check("bell", world.bell().map(drop));

@@ -1,4 +1,5 @@
-//! Waits of processes for things of many types: `BELLWETHER_RANKS=3 waiting`.
+//! Waits of processes for things of many types: `BELLWETHER_RANKS=3 waiting`. With the word `serve`: ranks that are served by one that
+//! computes; `serve-without-poll`: where poll(2) fails.
 
 use std::process::ExitCode;
 
@@ -6,9 +7,13 @@ use bellwether_runtime::World;
 
 fn main() -> ExitCode {
     let ran = World::start().and_then(|world| {
-        bellwether_tests::waiting::mix(&world)?;
+        let done = match std::env::args().nth(1).as_deref() {
+            Some("serve") => bellwether_tests::serving::all(&world).map(|()| "served"),
+            Some("serve-without-poll") => bellwether_tests::serving::without_poll(&world).map(|()| "served"),
+            _ => bellwether_tests::waiting::mix(&world).map(|()| "waited"),
+        }?;
         if world.rank() == 0 {
-            println!("waited");
+            println!("{done}");
         }
         world.finish()
     });

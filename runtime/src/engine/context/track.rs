@@ -67,6 +67,11 @@ impl Stream {
         self.home.shared.receipts.open(rank, handled)
     }
 
+    /// Removes the receipt of a message that was not sent, and returns its events.
+    pub(crate) fn close_receipt(&self, rank: usize, number: u64) -> Vec<Event> {
+        self.home.shared.receipts.close(number, rank).unwrap_or_default()
+    }
+
     /// Removes the receipt of a message that was not sent, because of `error`.
     pub(crate) fn refuse_receipt(&self, rank: usize, number: u64, error: &Error) {
         self.home.shared.receipts.refuse(number, rank, error);

@@ -76,7 +76,7 @@ impl Stream {
         let is_home = || self.home.thread == Some(std::thread::current().id()) && !shared.over.load(Ordering::Relaxed);
         if is_paced && !is_home() && shared.lent.load(Ordering::Relaxed) == 0 {
             let why = "on a simulated network a context is used on the thread of its world, as long as that lives, or by others \
-                       while that thread is in Pool::install"
+                       while that thread is in Pool::install, or serves in World::serve_while"
                 .into();
             return Err(Error::InvalidArgument { operation, why });
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub(crate) use self::atomic::Atomic;
 pub(super) use self::event::{Due, Tracked, drop_all, give_up, happened};
-pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step};
+pub(crate) use self::event::{Event, Events, Found, Group, Member, RECEIPT, Receipts, Ring, Step, refuse};
 pub(crate) use self::get::{Get, HeapRange};
 pub(crate) use self::transfer::{Filled, Transfer};
 

@@ -1,0 +1,124 @@
+//! Progress of a rank whose program computes on another thread meanwhile.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use super::Engine;
+use super::faults::MOST;
+use super::wait::Shown;
+use super::wakeup::Wakeup;
+use crate::error::{Error, Result};
+use crate::settings::ProgressThread;
+
+/// Sleep after a failed poll(2), for example without memory in the kernel. Chosen.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// Errors of messages that were delivered meanwhile. The program's next polls report them.
+struct Kept<'a> {
+    engine: &'a Engine,
+    errors: Vec<Error>,
+}
+
+impl Kept<'_> {
+    fn take(&mut self) {
+        while let Err(error) = self.engine.take_fault() {
+            // No more than the engine keeps: a peer can send errors for as long as this rank computes.
+            if self.errors.len() < MOST {
+                self.errors.push(error);
+            }
+        }
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.errors.drain(..).for_each(|error| self.engine.set_fault(error));
+    }
+}
+
+impl Engine {
+    /// Whether this rank makes progress while its program computes in [`World::serve_while`](crate::World::serve_while).
+    pub(crate) fn serves(&self) -> bool {
+        match self.settings.progress_thread {
+            ProgressThread::On => true,
+            ProgressThread::Off => false,
+            // The owner does atomics on a segment that neither a network nor the processor of the peer reaches.
+            ProgressThread::Auto => {
+                self.size > 1
+                    && (!self.networks.all_reach_idle()
+                        || !self.networks.change_segments() && self.has_unmapped_segment())
+            }
+        }
+    }
+
+    /// Makes progress, and sleeps in the descriptor when nothing is left, until `is_over` holds, which a signal announces. Does not check
+    /// for failed peers, and returns early if the memory of the job is lost: the next call reports both. In virtual time it polls.
+    ///
+    /// # Panics
+    /// With the first panic of a handler, when `is_over` holds: what `is_over` waits for may need progress until then.
+    pub(crate) fn serve_until(&self, doing: &'static str, wakeup: &Wakeup, is_over: impl Fn() -> bool) {
+        let mut shown = Shown::new(self);
+        shown.tell(doing);
+        let (mut kept, mut panic) = (Kept { engine: self, errors: Vec::new() }, None);
+        while !is_over() {
+            match catch_unwind(AssertUnwindSafe(|| self.serve_once(wakeup, &mut kept))) {
+                Ok(Ok(())) => {}
+                Ok(Err(Error::MemoryLost { .. } | Error::Forked { .. })) => break,
+                Ok(Err(error)) => {
+                    tracing::debug!(rank = self.rank, %error, "cannot sleep while serving");
+                    std::thread::sleep(RETRY);
+                }
+                Err(first) => {
+                    panic.get_or_insert(first);
+                }
+            }
+        }
+        drop(kept);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Makes progress, and sleeps if nothing is left.
+    fn serve_once(&self, wakeup: &Wakeup, kept: &mut Kept<'_>) -> Result<()> {
+        let done = self.turn();
+        // One that waits would keep the descriptor from being armed.
+        kept.take();
+        if done > 0 {
+            return Ok(());
+        }
+        if self.pace().is_some() {
+            self.idle_poll();
+            rustix::thread::sched_yield();
+            return Ok(());
+        }
+        // A signal before the arming keeps the descriptor from being armed; a later one makes it readable.
+        if self.arm(wakeup)? {
+            self.poll_descriptor(wakeup, None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{Kept, MOST};
+    use crate::error::Error;
+
+    #[test]
+    fn a_flood_of_errors_is_not_kept_whole() {
+        let ranks = crate::threads(1, |world| {
+            let engine = world.engine();
+            let mut kept = Kept { engine, errors: Vec::new() };
+            for _ in 0..3 * MOST {
+                engine.set_fault(Error::MemoryLost { doing: "a test".into() });
+                kept.take();
+            }
+            assert_eq!(kept.errors.len(), MOST);
+            drop(kept);
+            (0..MOST).for_each(|_| assert!(engine.take_fault().is_err()));
+            engine.take_fault()
+        });
+        ranks.expect("starts").into_iter().for_each(|rank| rank.expect("no error is left"));
+    }
+}

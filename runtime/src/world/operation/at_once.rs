@@ -1,0 +1,120 @@
+//! Operations with events that answer at once.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Event, Operation, checked};
+use crate::engine::{self, Events};
+use crate::error::{Error, Placed, Result};
+use crate::message::{Context, HandlerId};
+use crate::world::{PlainData, Symmetric};
+
+/// # Operations that answer at once
+/// Each `try_` form does what the call without `try_` does, if there is room for all of it now. If not it fails with
+/// [`Error::WouldBlock`], and nothing has been done: the operation keeps its events, so that it can be tried again after a
+/// [`World::poll`](crate::World::poll). Else its events are gone with it, and what follows has those that are added to it then. Gets and
+/// atomics do not wait for room: [`Operation::get_into`] and [`Operation::fetch`] are posted when there is some.
+impl Operation<'_> {
+    /// As [`Operation::put`], but does not wait for room, as [`Symmetric::try_put_slice`].
+    ///
+    /// # Errors
+    /// As [`Operation::put`], and [`Error::WouldBlock`]: nothing was put.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::{Completion, Error};
+    /// bellwether::threads(2, |world| {
+    ///     let numbers = world.alloc::<u64>(100)?;
+    ///     let done = Completion::new();
+    ///     for i in 0..100 {
+    ///         let mut put = world.operation().effect(&done);
+    ///         while let Err(error) = put.try_put(&numbers, 1 - world.rank(), i, &[7]) {
+    ///             let Error::WouldBlock { .. } = error else { return Err(error) };
+    ///             // Or something useful.
+    ///             world.poll()?;
+    ///         }
+    ///     }
+    ///     world.wait_completion(&done)?;
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn try_put<T: PlainData>(
+        &mut self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<()> {
+        const DOING: &str = "try_put";
+        let engine = self.world.engine();
+        let put = |_: &mut Events| {
+            array.check_of(engine)?;
+            engine.put_at_once(DOING, rank, size_of_val(values), || array.put_slice(rank, start, values))
+        };
+        self.at_once(put, |events| engine.track_put(rank, "put", events)).placed_here()
+    }
+
+    /// As [`Operation::send`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`Operation::send`], and [`Error::WouldBlock`]: nothing was sent.
+    #[track_caller]
+    pub fn try_send(&mut self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+        let (engine, messages) = (self.world.engine(), self.world.messages());
+        let send = |events: &mut Events| {
+            engine.at_once(|| messages.send_to_handler_with(rank, handler, payload, &mut events.handled))
+        };
+        self.try_message(rank, send).placed_here()
+    }
+
+    /// As [`Operation::invoke`], but does not wait for room. Borrows the arguments, so that they are there for another attempt.
+    ///
+    /// # Errors
+    /// As [`Operation::invoke`], and [`Error::WouldBlock`]: nothing was sent.
+    #[track_caller]
+    pub fn try_invoke<A, F>(&mut self, rank: usize, arguments: &A, function: F) -> Result<()>
+    where
+        A: Serialize + DeserializeOwned,
+        F: Fn(&Context<'_>, A) + Copy + Send + 'static,
+    {
+        let (engine, messages) = (self.world.engine(), self.world.messages());
+        let send = |events: &mut Events| {
+            engine.at_once(|| messages.invoke_with(rank, arguments, function, &mut events.handled))
+        };
+        self.try_message(rank, send).placed_here()
+    }
+
+    fn try_message(&mut self, rank: usize, send: impl FnOnce(&mut Events) -> Result<()>) -> Result<()> {
+        let engine = self.world.engine();
+        self.at_once(send, |Events { source, effect, .. }| {
+            engine.happened(source, Ok(()));
+            engine.track_message(rank, effect);
+        })
+    }
+
+    /// Does what `attempt` does, and then what `begun` does with the events, of which `attempt` may have taken those for handled.
+    fn at_once(&mut self, attempt: impl FnOnce(&mut Events) -> Result<()>, begun: impl FnOnce(Events)) -> Result<()> {
+        let lists = [&mut self.source, &mut self.effect, &mut self.handled].map(std::mem::take);
+        let mut events = checked(lists, self.world.engine().identity())?;
+        match attempt(&mut events) {
+            Ok(()) => begun(events),
+            Err(error @ Error::WouldBlock { .. }) => {
+                [self.source, self.effect, self.handled] = kept(events);
+                return Err(error);
+            }
+            Err(error) => {
+                engine::refuse(events.handled, &error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The events of an operation that found no room.
+pub(in crate::world) fn kept(events: Events) -> [Vec<Event>; 3] {
+    let keep = |list: Vec<engine::Event>| list.into_iter().map(|kind| Event { kind, of: None }).collect();
+    [events.source, events.effect, events.handled].map(keep)
+}

@@ -1,0 +1,128 @@
+//! Progress while the program computes.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::World;
+use super::wakeup::Signaller;
+use crate::error::{Error, Placed, Result};
+
+const DOING: &str = "serving other ranks while a thread computes";
+
+/// Tells the serving thread that the work is done, also when it ends by a panic.
+struct Finished<'a> {
+    over: &'a AtomicBool,
+    signaller: Signaller,
+}
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire load of the serving thread.
+        self.over.store(true, Ordering::Release);
+        // Fails only in a forked child, which has no thread that waits.
+        let _ = self.signaller.signal();
+    }
+}
+
+impl World {
+    /// Runs `work` on a thread of its own, and makes progress on this one until it is done: emulated puts, gets and atomics of other ranks
+    /// take effect, messages are delivered, and handlers run, all on the thread of the world as ever. Meanwhile this thread sleeps until
+    /// something comes. Returns what `work` returned.
+    ///
+    /// [`Settings::progress_thread`](crate::Settings::progress_thread), `BELLWETHER_PROGRESS_THREAD`, says where it does so. By default only
+    /// where puts, gets or atomics of other ranks, on symmetric memory or segments, need progress of this one: elsewhere `work` is called
+    /// directly, with no thread and at no cost. With `on`, messages and remote calls are served everywhere.
+    ///
+    /// The default does not look at accesses that may go by message: `put_address` and `get_address` of other memory over a network, and
+    /// where the kernel allows no cross-memory attach also on one node, with those of segments outside the memory of the job. Use `on` for
+    /// them.
+    ///
+    /// `work` may not use the world, its handles or its handlers' state, which stay on this thread; it may use
+    /// [contexts](World::context), which move into it. It must not call an MPI that was initialised for one thread.
+    ///
+    /// # Cost
+    /// Where it serves: the start of a thread, some tens of microseconds, so call it for work of a millisecond or more; the descriptors of
+    /// a [`WakeUp`](super::WakeUp) for as long as it lasts, if the program has none; and a core as far as messages come. Ranks that send or
+    /// ring pay a system call while this one sleeps.
+    ///
+    /// `work` then has the stack of a thread of Rust, 2 MiB, not that of the main thread: set `RUST_MIN_STACK` for more.
+    ///
+    /// # On a simulated network
+    /// Virtual time passes while the work runs, however long that takes.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`]; [`Error::Forked`]; [`Error::Os`] without a thread or a descriptor to be had. After an error `work` has not
+    /// run. A failed peer, and errors of messages that were delivered meanwhile, come from the next call.
+    ///
+    /// # Panics
+    /// With the panic of `work`; else with the first of a handler, when `work` is done. Until then this rank serves on.
+    ///
+    /// # Fork
+    /// A handler must not fork meanwhile, other than to `exec` or `_exit`: the child has no thread that runs `work`, and would wait for it
+    /// without end.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// let mut settings = bellwether::Settings::default();
+    /// settings.progress_thread = bellwether::ProgressThread::On;
+    /// bellwether::Threads::new(2).settings(settings).run(|world| {
+    ///     let asked = Arc::new(AtomicBool::new(false));
+    ///     world.set_state(Arc::clone(&asked));
+    ///     world.barrier()?;
+    ///     if world.rank() == 0 {
+    ///         // Rank 1 answers, although it computes until it has.
+    ///         let answer = world.call(1, 20, |context, x: u64| {
+    ///             context.state::<Arc<AtomicBool>>().expect("set before the barrier").store(true, Ordering::Relaxed);
+    ///             x + 1
+    ///         })?;
+    ///         assert_eq!(answer.wait()?, 21);
+    ///     } else {
+    ///         let sums = world.serve_while(|| {
+    ///             let mut sums = Vec::new();
+    ///             while !asked.load(Ordering::Relaxed) {
+    ///                 sums.push((1..=1000u64).sum::<u64>());
+    ///             }
+    ///             sums
+    ///         })?;
+    ///         assert!(sums.iter().all(|sum| *sum == 500_500));
+    ///     }
+    ///     world.barrier()
+    /// })?.into_iter().collect::<bellwether::Result<Vec<_>>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    ///
+    /// The work cannot use the world:
+    /// ```compile_fail,E0277
+    /// # use bellwether_runtime as bellwether;
+    /// bellwether::threads(1, |world| world.serve_while(|| world.rank()));
+    /// ```
+    #[track_caller]
+    pub fn serve_while<R: Send>(&self, work: impl FnOnce() -> R + Send) -> Result<R> {
+        let engine = self.engine();
+        engine.check_outside_handler(DOING).placed()?;
+        if !engine.serves() {
+            return Ok(work());
+        }
+        let wake_up = self.wake_up()?;
+        let over = AtomicBool::new(false);
+        let finished = Finished { over: &over, signaller: wake_up.signaller() };
+        let name = format!("rank {} computes", self.rank());
+        engine.at(|| {
+            let _lent = engine.lend_contexts();
+            std::thread::scope(|scope| {
+                let worker = std::thread::Builder::new().name(name).spawn_scoped(scope, move || {
+                    let _finished = finished;
+                    work()
+                });
+                let worker = worker.map_err(|source| Error::Os { doing: DOING, call: "thread", source })?;
+                // Acquire pairs with the store of the worker.
+                wake_up.serve_until(DOING, || over.load(Ordering::Acquire));
+                Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            })
+        })
+    }
+}
