@@ -25,9 +25,9 @@ impl Process {
     /// atomic operations on it. Resumable; it adds once.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SEG`], also if the segment is deleted during the call; [`codes::INV_REM_OFF`];
-    /// [`codes::UNALIGN_OFF`] unless the word's offset and its address are multiples of 8; [`codes::TIMEOUT`]; [`codes::ERROR`] if the
-    /// process is lost. After all but the last two the word is as it was.
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SEG`], also if the owner or its network refuses the operation, as when the
+    /// segment is deleted during the call; [`codes::INV_REM_OFF`]; [`codes::UNALIGN_OFF`] unless the word's offset and its address are
+    /// multiples of 8; [`codes::TIMEOUT`]; [`codes::ERROR`] if the process is lost. After all but the last two the word is as it was.
     pub fn atomic_fetch_add(
         &self,
         segment: SegmentId,
@@ -132,7 +132,7 @@ impl Process {
         };
         let outcome = self.place.wait("an atomic operation", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
             Some(done.outcome()?.map_err(|error| match error {
-                // The owner or its network rejects it: the segment was deleted after this process had looked it up.
+                // The owner or its network rejects it, as when the segment was deleted after this process had looked it up.
                 Error::InvalidArgument { .. } => Code(codes::INV_SEG),
                 error => state.failed(&error, rank.into()),
             }))

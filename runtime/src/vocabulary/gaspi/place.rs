@@ -315,23 +315,26 @@ impl Place {
                 return outcome;
             }
             let mut nap = false;
-            let is_missed = match waited {
-                Ok(()) => false,
-                // A wait with a limit does not tell of a process that has left the job. What that had sent is handled first.
-                Err(Error::TimedOut { .. }) => engine.job.any_left() && !turn(world),
+            let may_have_lost = match waited {
+                // Neither a wait with a limit nor one that makes way for another thread tells of a process that has left the job. What
+                // that had sent is handled first.
+                Ok(()) | Err(Error::TimedOut { .. }) => engine.job.any_left() && !turn(world),
                 Err(Error::PeerLost { .. }) => {
                     nap = true;
                     true
                 }
                 Err(error) => return Err(Code(codes::of_error(&error))),
             };
-            if is_missed {
+            if may_have_lost {
+                // What a lost process had put is there by now.
+                if let Some(outcome) = ready(world, state) {
+                    return outcome;
+                }
                 let is_here = |rank| rank != world.rank() && engine.job.loss(rank).is_none();
                 let is_alone =
                     matches!(partner, Partner::Any) && timeout == Timeout::Block && !(0..world.size()).any(is_here);
                 if state.lose(world, partner).is_some() || is_alone {
-                    // What it had put is there by now.
-                    return ready(world, state).unwrap_or(Err(Code(codes::ERROR)));
+                    return Err(Code(codes::ERROR));
                 }
             }
             if nap && self.is_simulated() {
