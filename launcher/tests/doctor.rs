@@ -112,7 +112,8 @@ fn limits_of_the_system() {
     const UNLIMITED: u64 = libc::RLIM_INFINITY;
     let cases = [
         (libc::RLIMIT_NOFILE, 100, 100, "open files", "error", "nofile 65536"),
-        (libc::RLIMIT_FSIZE, 1 << 16, UNLIMITED, "file size", "error", "ulimit -S -f unlimited"),
+        (libc::RLIMIT_FSIZE, 1 << 15, UNLIMITED, "file size", "error", "ulimit -S -f unlimited"),
+        (libc::RLIMIT_FSIZE, 1 << 40, UNLIMITED, "file size", "ok", ""),
         (libc::RLIMIT_AS, 2 << 30, UNLIMITED, "address space", "warning", "ulimit -S -v unlimited"),
         (libc::RLIMIT_AS, 2 << 30, 2 << 30, "address space", "warning", "as unlimited"),
     ];
@@ -121,7 +122,7 @@ fn limits_of_the_system() {
         let (state, found, mend) = finding(&all, 0, what);
         assert_eq!(state, expected, "{what}: {found}");
         assert!(mend.contains(mend_has), "{what}: {mend}");
-        assert!(expected == "warning" || code == 1, "{what}: {all}");
+        assert!(expected != "error" || code == 1, "{what}: {all}");
     }
 }
 
@@ -207,7 +208,7 @@ fn launchers_that_do_not_fit_the_build() {
         ("libmpi.so.40", open, &list("\\tpmi2\\n"), "srun", "error", "export BELLWETHER_JOIN=pmi2"),
         ("libmpi.so.40", open, &list("\\tpmix\\n"), "srun", "ok", ""),
         ("libother.so.1", open, &list("\\tpmi2\\n"), "srun", "ok", ""),
-        ("libother.so.1", open, &nothing, "srun", "error", "sudo apt-get install slurm-wlm-basic-plugins"),
+        ("libother.so.1", open, &nothing, "srun", "warning", "sudo apt-get install slurm-wlm-basic-plugins"),
         ("libother.so.1", open, "echo no configuration; exit 1", "srun", "warning", "srun --mpi=list"),
     ];
     for (library, mpirun, srun, what, expected, mend) in cases {
@@ -229,7 +230,7 @@ fn launchers_that_do_not_fit_the_build() {
     let (_, all) = examined(command);
     for what in ["mpirun", "srun"] {
         let (state, found, mend) = finding(&all, 0, what);
-        assert_eq!((&*state, &*mend), ("error", "sudo apt-get install libpmix2"), "{found}");
+        assert_eq!((&*state, &*mend), ("warning", "sudo apt-get install libpmix2"), "{found}");
     }
 }
 
@@ -318,10 +319,16 @@ fn executables_that_differ_and_folders_that_are_missing() {
     script(&folder, "of-b", "exit 1");
     // On host b there is another file in its place.
     let agent = r#"if [ $host = b ]; then sed -u "s#/app#/of-b#" | "$@"; else exec "$@"; fi"#;
-    let (code, all) = two_hosts(&folder, agent, &[&program]);
+    let (_, all) = two_hosts(&folder, agent, &[&program]);
     let (state, found, mend) = one(&all["between"], "program");
-    assert_eq!((&*state, code), ("error", 1), "{found}");
-    assert_eq!(mend, format!("scp a:{program} b:{program}"));
+    // Of scripts, and of stripped copies, ranks start.
+    assert_eq!(state, "warning", "{found}");
+    assert!(mend.starts_with(&format!("scp a:{program} b:")), "{mend}");
+    // A path from this folder: `scp` begins at the home folder.
+    let mut command = bellwether(&["doctor", "--hosts", "a:1,b:1", "--agent"]);
+    command.arg(folder.path().join("agent")).arg("./app").current_dir(folder.path());
+    let mend_of_name = one(&examined(command).1["between"], "program").2;
+    assert!(mend_of_name.starts_with("scp a:/"), "{mend_of_name}");
     let work = folder.path().join("work");
     std::fs::create_dir(&work).expect("there is room");
     let agent = script(

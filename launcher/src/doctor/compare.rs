@@ -1,10 +1,12 @@
 //! What must be alike on all hosts, or must differ.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use super::finding::Finding;
 use super::side::Facts;
+use crate::shell::quoted;
 
 /// Clocks that differ by less are in step: `make` and logs are read in seconds.
 const IN_STEP: Duration = Duration::from_secs(1);
@@ -17,12 +19,16 @@ pub struct Host<'a> {
     pub ahead: Option<(i64, u64)>,
 }
 
-/// Compares all hosts. `own` is the path of this command, `program` that of the program.
-pub fn findings(hosts: &[Host<'_>], own: &str, program: Option<&str>) -> Vec<Finding> {
+/// Compares all hosts. `own` is the path of this command; each host knows that of the program.
+pub fn findings(hosts: &[Host<'_>], own: &str) -> Vec<Finding> {
     let mut all = vec![names(hosts)];
-    all.push(equal(hosts, "this command", own, |facts| facts.own));
-    if let Some(program) = program {
-        all.push(equal(hosts, "program", program, |facts| facts.program));
+    let own: Vec<_> = hosts.iter().map(|host| (host.name, own, host.facts.own)).collect();
+    all.push(equal("this command", "hosts of another version are refused", &own));
+    let of_program =
+        hosts.iter().filter_map(|host| Some((host.name, host.facts.program_path.as_deref()?, host.facts.program)));
+    let program: Vec<_> = of_program.collect();
+    if !program.is_empty() {
+        all.push(equal("program", "ranks of another build refuse to start", &program));
     }
     all.push(cpus(hosts));
     all.push(clocks(hosts));
@@ -56,24 +62,31 @@ fn names(hosts: &[Host<'_>]) -> Finding {
     Finding::ok(what, "all differ")
 }
 
-/// Files that must be equal: those of most hosts are taken for right.
-fn equal(hosts: &[Host<'_>], what: &str, path: &str, digest: impl Fn(&Facts) -> Option<u64>) -> Finding {
-    let here: Vec<(&str, u64)> = hosts.iter().filter_map(|host| Some((host.name, digest(host.facts)?))).collect();
-    let count = |wanted: u64| here.iter().filter(|(_, digest)| *digest == wanted).count();
+/// Files that should be equal: those of most hosts are taken for right. `files` are host, path and digest. A job may start though they
+/// differ: a stripped copy is of the same build.
+fn equal(what: &str, why: &str, files: &[(&str, &str, Option<u64>)]) -> Finding {
+    let here: Vec<(&str, &str, u64)> =
+        files.iter().filter_map(|(name, path, digest)| Some((*name, *path, (*digest)?))).collect();
+    let count = |wanted: u64| here.iter().filter(|(_, _, digest)| *digest == wanted).count();
     // Of as many, the first.
-    let Some((source, most)) = here.iter().copied().rev().max_by_key(|(_, digest)| count(*digest)) else {
+    let Some((source, from, most)) = here.iter().copied().rev().max_by_key(|(_, _, digest)| count(*digest)) else {
         // What is not there is told by its host.
         return Finding::ok(what, "not compared");
     };
-    let wrong: Vec<&str> = here.iter().filter(|(_, digest)| *digest != most).map(|(name, _)| *name).collect();
-    match wrong.first() {
-        None => Finding::ok(what, format!("{path} is equal on all hosts")),
-        Some(first) => Finding::error(
-            what,
-            format!("{path} is another file on {} than on {source}: ranks refuse to start", wrong.join(", ")),
-            format!("scp {source}:{path} {first}:{path}"),
-        ),
+    let wrong: Vec<_> = here.iter().filter(|(_, _, digest)| *digest != most).collect();
+    if wrong.is_empty() {
+        return Finding::ok(what, format!("{from} is equal on all hosts"));
     }
+    let at =
+        |host: &str, path: &str| String::from_utf8_lossy(&quoted(OsStr::new(&format!("{host}:{path}")))).into_owned();
+    let names: Vec<&str> = wrong.iter().map(|(name, ..)| *name).collect();
+    let copies: Vec<String> =
+        wrong.iter().map(|(name, path, _)| format!("scp {} {}", at(source, from), at(name, path))).collect();
+    Finding::warning(
+        what,
+        format!("{from} is another file on {} than on {source}; {why}", names.join(", ")),
+        copies.join(" && "),
+    )
 }
 
 /// Levels of x86-64 (psABI, section Micro-Architecture Levels), and some of what the kernel calls what each adds.
@@ -151,7 +164,7 @@ mod tests {
     fn all(hosts: &[(&'static str, &Facts)]) -> Vec<Finding> {
         let hosts: Vec<Host<'_>> =
             hosts.iter().map(|(name, facts)| Host { name, facts, ahead: Some((0, 1000)) }).collect();
-        findings(&hosts, "/bin/bellwether", Some("/bin/app"))
+        findings(&hosts, "/bin/bellwether")
     }
 
     fn only(findings: &[Finding], what: &str) -> (State, String) {
@@ -176,11 +189,18 @@ mod tests {
 
     #[test]
     fn the_file_that_differs_is_replaced_by_that_of_most() {
-        let program = |name: &str, digest| Facts { program: Some(digest), ..facts(name, name) };
+        let program = |name: &str, digest| Facts {
+            program: Some(digest),
+            program_path: Some("/of us/app".into()),
+            ..facts(name, name)
+        };
         let (a, b, c) = (program("a", 7), program("b", 8), program("c", 8));
         let (state, mend) = only(&all(&[("a", &a), ("b", &b), ("c", &c)]), "program");
-        assert_eq!((state, &*mend), (State::Error, "scp b:/bin/app a:/bin/app"));
-        assert_eq!(only(&all(&[("a", &a), ("b", &b)]), "program").1, "scp a:/bin/app b:/bin/app");
+        assert_eq!((state, &*mend), (State::Warning, "scp 'b:/of us/app' 'a:/of us/app'"));
+        assert_eq!(only(&all(&[("a", &a), ("b", &b)]), "program").1, "scp 'a:/of us/app' 'b:/of us/app'");
+        let d = program("d", 9);
+        let (_, mend) = only(&all(&[("a", &a), ("b", &b), ("c", &c), ("d", &d)]), "program");
+        assert_eq!(mend, "scp 'b:/of us/app' 'a:/of us/app' && scp 'b:/of us/app' 'd:/of us/app'");
     }
 
     #[test]

@@ -49,6 +49,8 @@ impl Mpi {
 pub struct Program {
     /// Tells whether two files are equal.
     pub digest: Option<u64>,
+    /// Where it is, from the root.
+    pub path: Option<PathBuf>,
     /// The MPI that it was built with.
     pub mpi: Option<Mpi>,
 }
@@ -93,6 +95,7 @@ pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
         }
     };
     known.digest = Some(own);
+    known.path = std::path::absolute(&path).ok();
     let mut findings = Vec::new();
     let libraries = libraries(&path);
     for line in libraries.lines().filter(|line| line.contains("not found")) {
@@ -186,7 +189,8 @@ fn mpirun(path: &Path, program: Option<Mpi>, asked: Option<&str>) -> Finding {
             ),
             format!("export BELLWETHER_JOIN={}", own.join()),
         ),
-        None if own == Mpi::Open && !has_pmix() => Finding::error(
+        // `bellwether run` starts such a program as well.
+        None if own == Mpi::Open && !has_pmix() => Finding::warning(
             what,
             format!("{shown} of {} serves PMIx, and {} cannot be loaded", own.name(), PMIX.to_string_lossy()),
             "sudo apt-get install libpmix2",
@@ -213,12 +217,12 @@ fn srun(listed: Option<&str>, program: Option<Mpi>, asked: Option<&str>) -> Find
         ),
         (_, true, false) => Finding::ok(what, "start with srun --mpi=pmi2"),
         (true, false, false) if has_pmix() => Finding::ok(what, "start with srun --mpi=pmix"),
-        (true, false, false) => Finding::error(
+        (true, false, false) => Finding::warning(
             what,
             format!("has pmix and no pmi2, and {} cannot be loaded", PMIX.to_string_lossy()),
             "sudo apt-get install libpmix2",
         ),
-        (false, false, _) => Finding::error(
+        (false, false, _) => Finding::warning(
             what,
             "has neither the plug-in pmi2 nor pmix: each task would be alone",
             "sudo apt-get install slurm-wlm-basic-plugins",
@@ -245,7 +249,7 @@ mod tests {
             ("pmi2", Some(Mpi::Open), None, State::Error, Some("export BELLWETHER_JOIN=pmi2")),
             ("pmi2", Some(Mpi::Open), Some("pmi2"), State::Ok, None),
             ("pmix\n\tpmix_v4", Some(Mpi::Open), None, State::Ok, None),
-            ("cray_shasta", None, None, State::Error, Some("sudo apt-get install slurm-wlm-basic-plugins")),
+            ("cray_shasta", None, None, State::Warning, Some("sudo apt-get install slurm-wlm-basic-plugins")),
         ];
         for (plugins, mpi, asked, state, mend) in cases {
             let finding = srun(Some(&listed(plugins)), mpi, asked);

@@ -12,6 +12,8 @@ const PER_RANK: u64 = 3;
 const SPARE: u64 = 128;
 /// Bytes that a rank should find. Chosen: what a rank with the settings as they are takes for messages and for its program.
 const PER_RANK_MEMORY: u64 = 64 << 20;
+/// Bytes of the job's file below which no rank starts. Chosen: less than the smallest rings and heap take.
+const PER_RANK_FILE: u64 = 64 << 10;
 /// Bytes of address space that a rank should find for its own memory and that of each rank of its host. Chosen: where there is less, heaps are small.
 const PER_RANK_SPACE: u64 = 1 << 30;
 /// Bytes that a rank over RDMA should be able to pin. Chosen: its message memory and a small heap.
@@ -32,7 +34,7 @@ pub fn findings(ranks: Ranks) -> Vec<Finding> {
     let groups = Groups::read(Path::new("/sys/fs/cgroup"), &groups);
     vec![
         open_files(limit(libc::RLIMIT_NOFILE), ranks),
-        file_size(limit(libc::RLIMIT_FSIZE)),
+        file_size(limit(libc::RLIMIT_FSIZE), ranks),
         address_space(limit(libc::RLIMIT_AS), ranks),
         memlock(limit(libc::RLIMIT_MEMLOCK), verbs::offers(None).is_ok_and(|offers| !offers.is_empty())),
         memfd(),
@@ -81,13 +83,18 @@ fn open_files((soft, hard): Limit, ranks: Ranks) -> Finding {
     Finding::ok(what, found)
 }
 
-fn file_size((soft, hard): Limit) -> Finding {
+fn file_size((soft, hard): Limit, ranks: Ranks) -> Finding {
     let what = "file size";
     match soft {
         None => Finding::ok(what, "no limit"),
         Some(soft) => {
             let found = format!("files may have {}; the memory of a job is a file", bytes(soft));
-            Finding::error(what, found, raise(hard, "f", "fsize", None))
+            match soft.checked_div(ranks.here.max(1) as u64) {
+                Some(..PER_RANK_FILE) => Finding::error(what, found, raise(hard, "f", "fsize", None)),
+                // Whether it is enough depends on the settings: the two ranks below try it.
+                Some(..PER_RANK_SPACE) => Finding::warning(what, found, raise(hard, "f", "fsize", None)),
+                _ => Finding::ok(what, found),
+            }
         }
     }
 }

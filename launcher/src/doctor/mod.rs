@@ -91,11 +91,13 @@ pub fn hidden() -> Option<ExitCode> {
     })
 }
 
-/// What explains that a job of `ranks` ranks did not start here: what is cheap to find. Each line ends in the command that mends it.
+/// The errors that explain that a job of `ranks` ranks did not start here, as far as they are cheap to find. Each line ends in the
+/// command that mends it.
 pub fn explanations(ranks: usize) -> Vec<String> {
     let findings = limits::findings(Ranks { here: ranks, all: ranks });
     findings
         .into_iter()
+        .filter(|finding| finding.state == State::Error)
         .filter_map(|finding| Some(format!("{}: {}; mend: {}", finding.what, finding.found, finding.mend?)))
         .collect()
 }
@@ -197,7 +199,7 @@ impl Doctor {
             .collect();
         if compared.len() > 1 {
             let own = std::env::current_exe().map_or_else(|_| "bellwether".into(), |path| path.display().to_string());
-            report.between.extend(compare::findings(&compared, &own, self.program.as_deref()));
+            report.between.extend(compare::findings(&compared, &own));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ fn words(outcome: &Outcome) -> String {
         Outcome::Reached => "answers".into(),
         Outcome::Own => "is its own".into(),
         Outcome::Other => "is another host's".into(),
-        Outcome::Refused => "refuses calls: a firewall rejects them".into(),
+        Outcome::Refused => "refuses calls: a firewall, there or on the way, rejects them".into(),
         Outcome::Silent => "does not answer within 2 s: a firewall drops packets, or nothing leads there".into(),
         Outcome::NoRoute(error) => format!("cannot be sent to: {error}"),
     }

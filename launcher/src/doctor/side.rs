@@ -15,7 +15,7 @@
 
 use std::ffi::{CStr, OsString};
 use std::io::{BufRead, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -90,6 +90,8 @@ pub struct Facts {
     /// Digests of this command, and of the program.
     pub own: Option<u64>,
     pub program: Option<u64>,
+    /// Where the program is, from the root.
+    pub program_path: Option<String>,
     pub findings: Vec<Finding>,
     /// Where it answers, with this word.
     pub port: u16,
@@ -131,6 +133,7 @@ pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize) -> 
         features: features.map_or(Vec::new(), |(_, text)| text.split_whitespace().map(str::to_owned).collect()),
         own: launchers::digest(std::path::Path::new("/proc/self/exe")).ok().map(|(digest, _)| digest),
         program: known.digest,
+        program_path: known.path.map(|path| path.to_string_lossy().into_owned()),
         findings,
         ..Facts::default()
     }
@@ -234,6 +237,13 @@ fn call(ip: IpAddr, peer: &Peer, own: &[IpAddr]) -> Outcome {
     match said() {
         Ok(said) if said == peer.token.as_bytes() => Outcome::Reached,
         Ok(_) => Outcome::Other,
+        // A firewall's answer has the same number as the lack of a route. A datagram socket's call asks only for the route.
+        Err(error)
+            if has_no_route(&error)
+                && UdpSocket::bind((any(ip), 0)).is_ok_and(|own| own.connect((ip, peer.port)).is_ok()) =>
+        {
+            Outcome::Refused
+        }
         Err(error) => match error.kind() {
             TimedOut | WouldBlock => Outcome::Silent,
             ConnectionRefused | ConnectionReset => Outcome::Refused,
@@ -241,6 +251,14 @@ fn call(ip: IpAddr, peer: &Peer, own: &[IpAddr]) -> Outcome {
             _ => Outcome::NoRoute(error.to_string()),
         },
     }
+}
+
+fn has_no_route(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::HostUnreachable | std::io::ErrorKind::NetworkUnreachable)
+}
+
+fn any(ip: IpAddr) -> IpAddr {
+    if ip.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// The addresses of this host by which others may reach it: those of interfaces that are up, without the loopback interface.
