@@ -173,7 +173,7 @@ impl World {
         if by_network {
             return Ok(Home::Network(remote));
         }
-        let here = if self.engine.routes.is_mapped(rank) { self.mapped_here(rank, address, width) } else { None };
+        let here = if self.engine.node.has_slot(rank) { self.mapped_here(rank, address, width) } else { None };
         Ok(here.map_or(Home::Owner, Home::Here))
     }
 }
