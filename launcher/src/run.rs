@@ -161,12 +161,16 @@ impl Run {
         }
         let is_here = |places: &Vec<Place>| matches!(hosts::only_here(places), Ok(Some(_)));
         let elsewhere = places.as_ref().filter(|places| !is_here(places)).map(|places| names(places));
-        let outcome = self.start(places, &spec, ranks).inspect_err(|error| {
-            let unable = |error: &LaunchError| error.status() == UNABLE;
-            if error.downcast_ref().is_some_and(unable) || error.is::<bellwether_runtime::Error>() {
-                explain(ranks, elsewhere.as_deref());
+        let outcome = match self.start(places, &spec, ranks) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let status = tell(&error);
+                if may_be_explained(&error) {
+                    explain(ranks, elsewhere.as_deref());
+                }
+                return Ok(status);
             }
-        })?;
+        };
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))
     }
@@ -245,12 +249,17 @@ fn explain(ranks: usize, hosts: Option<&str>) {
     }
 }
 
-/// The exit status for an error of this command.
-pub fn status_of(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<LaunchError>() {
-        Some(error) => error.status() as u8,
-        None => 2,
-    }
+/// Whether the machine, and not what the user wrote, may have kept the job from starting.
+fn may_be_explained(error: &anyhow::Error) -> bool {
+    let is_machine = |error: &bellwether_runtime::Error| !matches!(error, bellwether_runtime::Error::Setting { .. });
+    error.downcast_ref().is_some_and(|error: &LaunchError| error.status() == UNABLE)
+        || error.downcast_ref().is_some_and(is_machine)
+}
+
+/// Prints an error of this command, and gives its exit status.
+pub fn tell(error: &anyhow::Error) -> ExitCode {
+    eprintln!("bellwether: {error:#}");
+    ExitCode::from(error.downcast_ref::<LaunchError>().map_or(2, |error| error.status() as u8))
 }
 
 /// A number of ranks, for the command line.

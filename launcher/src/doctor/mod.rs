@@ -94,7 +94,7 @@ pub fn hidden() -> Option<ExitCode> {
 /// The errors that explain that a job of `ranks` ranks did not start here, as far as they are cheap to find. Each line ends in the
 /// command that mends it.
 pub fn explanations(ranks: usize) -> Vec<String> {
-    let findings = limits::findings(Ranks { here: ranks, all: ranks });
+    let findings = limits::findings(Ranks { here: ranks, all: ranks, by_agent: false });
     findings
         .into_iter()
         .filter(|finding| finding.state == State::Error)
@@ -129,7 +129,7 @@ impl Doctor {
     fn here(&self, places: &[Place]) -> Report {
         let slots = places.iter().try_fold(0usize, |sum, place| Some(sum.saturating_add(place.slots?)));
         let ranks = self.ranks.or(slots.filter(|slots| *slots > 0));
-        let Facts { hostname, findings, .. } = side::examine(self.program.as_deref(), ranks, 0);
+        let Facts { hostname, findings, .. } = side::examine(self.program.as_deref(), ranks, 0, false);
         Report { hosts: vec![(hostname, findings)], between: Vec::new() }
     }
 
@@ -287,9 +287,14 @@ fn network(hosts: &[Place], facts: &[(usize, Facts)], reached: &[(usize, Vec<Vec
         }
     }
     if all.is_empty() {
+        let silent = facts.iter().find(|(host, _)| reached.iter().all(|(from, _)| from != host));
         return vec![Finding::ok(
             "network",
-            if pairs == 0 { "no two hosts to try" } else { "each host reaches all others" },
+            match silent {
+                _ if pairs == 0 => "no two hosts to try".into(),
+                None => "each host reaches all others".into(),
+                Some((host, _)) => format!("reached where it was tried; {} did not try", hosts[*host].name),
+            },
         )];
     }
     // Errors first.
