@@ -312,7 +312,7 @@ fn hosts_that_cannot_be_reached() {
         ("exit 127", "exit status: 127", "scp "),
         ("exit 126", "exit status: 126", "chmod +x"),
         ("exec sleep 1000", "does not answer in time", "agent b true"),
-        // What it leaves behind holds its standard error.
+        // A child that the agent leaves behind keeps its standard error open.
         ("echo gone >&2; sleep 1000 >/dev/null & echo $! > $(dirname $0)/left; exit 3", "gone", "agent b true"),
     ];
     for (agent, found_has, mend_has) in cases {

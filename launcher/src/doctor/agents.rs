@@ -20,7 +20,7 @@ pub struct Agent {
     child: Child,
     to: Option<ChildStdin>,
     from: Receiver<Up>,
-    /// What it says on standard error.
+    /// Its standard error.
     errors: Output,
 }
 

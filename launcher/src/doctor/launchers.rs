@@ -77,7 +77,7 @@ pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
     let shown = path.display();
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
-        // Who may execute it need not be allowed to read it.
+        // A file may be executable and not readable.
         Err(error) => return vec![Finding::ok(what, format!("{shown} can be executed; not examined: {error}"))],
     };
     known.digest = digest(&path).ok();

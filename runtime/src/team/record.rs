@@ -317,7 +317,7 @@ mod tests {
         in_a_free_slot(|hub, slot| {
             let barrier = Head::new::<()>(Kind::Barrier, 0);
             let (head, error) = refused(2);
-            // It is about to be refused in collective 2, or has been; who is in 3 hears nothing.
+            // The writer is about to be refused in collective 2, or has been. A member in collective 3 hears nothing.
             let begin_it = || begin(hub, slot, 1, barrier, None);
             let refuse_it = || {
                 refuse(hub, slot, &error);
@@ -327,14 +327,14 @@ mod tests {
                 let found = read_during(hub, slot, 3, begin_it, step);
                 assert!(found.len() > 1 && found.iter().all(Option::is_none));
             }
-            // Who is in the same one does.
+            // A member in the same collective hears of it.
             refuse_it();
             let load = |at| Some(hub.memory.load(hub.record(slot, at)));
             match said(1, 2, load) {
                 Some(Said::Failed(why)) => assert!(why.contains("rank 7 is outside"), "{why}"),
                 _ => panic!("it was refused"),
             }
-            // The place of its head is taken by that of a collective which went well.
+            // A later collective, which went well, has its head in the same place.
             for number in 3..=2 + LAST {
                 begin(hub, slot, number, barrier, None);
             }
