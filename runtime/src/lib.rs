@@ -20,6 +20,7 @@ mod settings;
 pub mod sleep;
 mod sync;
 mod team;
+mod thread;
 pub mod transport;
 pub mod vocabulary;
 mod world;

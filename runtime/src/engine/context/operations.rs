@@ -7,10 +7,11 @@ use super::super::claim::Claim;
 use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
 use super::super::straight::Local;
-use super::wait::{Ends, token};
+use super::wait::Ends;
 use super::{Driven, Engine, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
+use crate::thread::token;
 use crate::transport::Sent;
 
 /// A context while its thread makes progress there.

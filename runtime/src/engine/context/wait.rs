@@ -10,6 +10,7 @@ use super::{ApartNetworks, Driven, Identity, Network, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
 use crate::sleep::Fences;
+use crate::thread::token;
 use crate::transport;
 use crate::transport::Sent;
 use crate::transport::lock::Guard;
@@ -26,12 +27,6 @@ pub(super) enum Ends {
     Of(usize),
     /// Nobody's: what is waited for ends with those that it is for.
     Never,
-}
-
-/// A number of this thread that no other living thread has. Not 0.
-pub(super) fn token() -> usize {
-    thread_local!(static TOKEN: u8 = const { 0 });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
 }
 
 impl Stream {
