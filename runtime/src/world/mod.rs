@@ -66,6 +66,8 @@ pub use self::raw::RawBells;
 pub use self::reserved_segments::ReservedSegments;
 pub use self::returned::Returned;
 pub use self::segments::Segment;
+#[doc(hidden)]
+pub use self::serve::{Served, Server, Working};
 pub use self::shared::{ThreadArray, ThreadBell};
 pub use self::signal::Signalled;
 pub use self::simulated::Simulated;
