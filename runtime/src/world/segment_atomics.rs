@@ -10,7 +10,7 @@ use super::operation::{apply, check_one_value};
 use super::segments::{Located, LookUp};
 use super::{AtomicElement, Completion, World};
 use crate::engine::{Change, Engine, Found, HEAP};
-use crate::error::Result;
+use crate::error::{CalledAt, Error, Result};
 use crate::transport::AtomicOp;
 
 /// The name of the operation in errors.
@@ -166,9 +166,10 @@ impl World {
             _ => self.engine.network_changes_segments(rank),
         };
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
-        let located = locate(self, operation, (rank, number), offset, width, find)?;
-        located.check_aligned(operation, rank, width)?;
-        let Located { address, remote } = located;
+        let Located { address, remote } = locate(self, operation, (rank, number), offset, width, find)?;
+        if !address.is_multiple_of(width) {
+            return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
+        }
         if by_network {
             return Ok(Home::Network(remote));
         }
