@@ -49,4 +49,4 @@ pub use crate::world::{
     Threads, Waitable, WakeOn, WakeUp, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{LargeJob, Lent, Poller, Reach};
+pub use crate::world::{LargeJob, Lent, Poller, Reach, Served, Server, Working};
