@@ -262,7 +262,7 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
 /// The rows of LAPI and GASPI, between the ranks of a launcher. The programs' own watchdog ends one that hangs after 1000 s, and tells where.
 fn rows(program: &str, names: &[&str], ranks: &str) {
     const LIMIT: Duration = Duration::from_secs(1100);
-    // Of two ranks, the next one is the one before, a group of some has one, and a receiver has one sender.
+    // With two ranks, the next and the previous rank are the same, a proper subgroup has one member, and a receiver has one sender.
     for number in ["2", "3"].into_iter().filter(|_| MPIRUN.is_here()) {
         let mut mpirun = MPIRUN.command();
         let outcome = run(mpirun.args(["-n", number, program, "all"]), LIMIT).expect_success();

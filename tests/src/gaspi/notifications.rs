@@ -12,6 +12,7 @@ use crate::watchdog;
 pub(super) fn g60(task: &Task) {
     task.works(|here| {
         let p = here.p;
+        here.post_often(0);
         fails(codes::INV_NOTIF_VAL, p.notify(note(1, 0), here.next(), 0, Block));
         fails(codes::INV_NOTIF_VAL, p.write_notify(part(0, 0, 8), here.next(), note(1, 0), 0, Block));
         for id in [1 << 16, u32::MAX] {

@@ -127,6 +127,7 @@ pub(super) fn g42(task: &Task) {
             let part = Part { local: (50, 0), remote: (50, size - 8), size: 8 };
             ok("write", p.write(part, here.next(), 0, Block));
             ok("wait", p.wait(0, Block));
+            here.post_often(0);
             here.barrier();
             ok("delete", p.segment_delete(50));
             fails(codes::INV_SEG, p.segment_delete(50));
@@ -168,6 +169,7 @@ pub(super) fn g44(task: &Task) {
         ok("alloc", p.segment_alloc(S, 4 << 20));
         ok("alloc", p.segment_alloc(60, 100 + here.me as u64));
         here.barrier();
+        here.post_often(0);
         let next = here.next();
         let there = 100 + u64::from(next);
         let both = |local: (u64, u64), remote: u64, code| {
