@@ -490,10 +490,29 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
     world.barrier()
 }
 
+/// More elements than the network takes in one part.
+const LONG: usize = 32 << 10;
+
+/// Puts a 7 to all of `numbers` of rank 1 at once, so that a part of it is kept.
+fn keep_a_part(context: &ThreadContext, numbers: &Symmetric<u64>) -> Result<()> {
+    let array = numbers.for_threads();
+    // No virtual time passes between two puts that find room.
+    let mut most = 0;
+    while had_room(context.try_put(&array, 1, 0, 7))? {
+        most += 1;
+    }
+    context.flush(1)?;
+    for _ in 1..most {
+        context.try_put(&array, 1, 0, 7)?;
+    }
+    // There is room for its first part.
+    context.try_put_slice(&array, 1, 0, &vec![7; LONG])?;
+    assert!(!had_room(context.try_put(&array, 1, 0, 8))?, "the network took all of it");
+    Ok(())
+}
+
 /// A context puts at once what the network takes in many parts. What it does then at the same rank comes after all of it.
 pub fn what_is_kept_comes_first(world: &World, after: usize) -> Result<()> {
-    /// More than the network takes in one part.
-    const LONG: usize = 32 << 10;
     let (numbers, bell, context) = (world.alloc::<u64>(LONG)?, world.bell()?, world.context()?);
     if world.rank() == 0 {
         context.put(&numbers.for_threads(), 1, 0, 0)?;
@@ -502,18 +521,7 @@ pub fn what_is_kept_comes_first(world: &World, after: usize) -> Result<()> {
     world.barrier()?;
     let array = numbers.for_threads();
     if world.rank() == 0 {
-        // No virtual time passes between two puts that find room.
-        let mut most = 0;
-        while had_room(context.try_put(&array, 1, 0, 7))? {
-            most += 1;
-        }
-        context.flush(1)?;
-        for _ in 1..most {
-            context.try_put(&array, 1, 0, 7)?;
-        }
-        // There is room for its first part.
-        context.try_put_slice(&array, 1, 0, &vec![7; LONG])?;
-        assert!(!had_room(context.try_put(&array, 1, 0, 8))?, "the network took all of it");
+        keep_a_part(&context, &numbers)?;
         match after {
             0 => context.ring(&bell.for_threads(), 1)?,
             1 => {
@@ -557,6 +565,53 @@ pub fn what_is_kept_comes_first(world: &World, after: usize) -> Result<()> {
         assert!((1..LONG).all(|at| numbers.load(at) == 7), "after {after}");
     }
     world.barrier()
+}
+
+/// Rank 0 puts at once by a context what the network takes in many parts, so that some of it is kept when `lose` is called. Returns what
+/// the flushes that follow do.
+fn flush_after_loss(
+    world: &World,
+    flushes: &[bool],
+    lose: impl FnOnce(&Bell) -> Result<()>,
+) -> Result<Vec<Result<()>>> {
+    let (numbers, leave, context) = (world.alloc::<u64>(LONG)?, world.bell()?, world.context()?);
+    if world.rank() == 0 {
+        context.put(&numbers.for_threads(), 1, 0, 0)?;
+        context.flush(1)?;
+    }
+    world.barrier()?;
+    if world.rank() != 0 {
+        // It serves what comes meanwhile.
+        leave.wait(1)?;
+        return Ok(Vec::new());
+    }
+    keep_a_part(&context, &numbers)?;
+    lose(&leave)?;
+    Ok(flushes.iter().map(|one| if *one { context.flush(1) } else { context.flush_all() }).collect())
+}
+
+/// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: the
+/// network tells of what it had taken, and the context of what it had kept.
+pub fn kept_for_a_dead_rank(world: &World, flushes: [bool; 2], kill: impl FnOnce()) -> Result<()> {
+    let outcomes = flush_after_loss(world, &flushes, |_| {
+        kill();
+        Ok(())
+    })?;
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        assert!(matches!(outcome, Err(Error::PeerLost { rank: 1, .. })), "flush {n} of {flushes:?}: {outcome:?}");
+    }
+    Ok(())
+}
+
+/// Rank 1 leaves while a context of rank 0 keeps a part of a put: what was put there need not complete, and is no error.
+pub fn kept_for_a_rank_that_left(world: &World) -> Result<()> {
+    let away = Duration::from_millis(10);
+    let outcomes = flush_after_loss(world, &[false], |leave| {
+        leave.ring(1)?;
+        world.sleep(away);
+        Ok(())
+    })?;
+    outcomes.into_iter().collect()
 }
 
 /// Rank 0 puts to rank 1, whose table of segments it has not fetched yet: the puts answer while virtual time stands still, and are in

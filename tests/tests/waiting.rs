@@ -187,6 +187,34 @@ fn what_a_context_keeps_of_a_put_comes_before_all_that_follows() {
 }
 
 #[test]
+fn what_a_context_keeps_for_a_rank_that_dies_fails_the_next_flush() {
+    for seed in 0..4 {
+        for flushes in [[true, true], [true, false], [false, true], [false, false]] {
+            let what = format!("seed {seed}, {flushes:?}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let (config, settings) = narrow(seed, 4 << 10);
+            let job = Simulated::new(config).settings(settings);
+            let program = |world: &World| waiting::kept_for_a_dead_rank(world, flushes, || job.network().kill(1));
+            let [by_contexts, killed] = &job.run(program).expect("starts")[..] else { panic!("two ranks") };
+            assert!(by_contexts.is_ok() && killed.is_err(), "{what}: {by_contexts:?}, {killed:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_context_keeps_for_a_rank_that_leaves_is_no_error() {
+    for seed in 0..4 {
+        let what = format!("seed {seed}");
+        let _guard = watchdog::guard(what.clone(), LIMIT);
+        let (mut config, settings) = narrow(seed, 4 << 10);
+        // What it had taken before the rank left ends.
+        config.served_asleep = true;
+        let job = Simulated::new(config).settings(settings);
+        expect_all(&what, job.run(waiting::kept_for_a_rank_that_left).expect("starts"));
+    }
+}
+
+#[test]
 fn puts_that_find_no_room_are_refused_whole() {
     const KEPT: usize = 16 << 10;
     for seed in 0..2 {

@@ -159,7 +159,7 @@ impl Engine {
         put: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
         let (kept, limit) = (self.outbox.bytes.get(), self.settings.message_memory);
-        if kept > 0 && kept + len > limit && rank < self.size && !self.routes.is_mapped(rank) {
+        if kept > 0 && kept.saturating_add(len) > limit && rank < self.size && !self.routes.is_mapped(rank) {
             return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
         }
         self.at_once(put)

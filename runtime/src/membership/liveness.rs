@@ -53,7 +53,7 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    fn add(&self, rank: usize) {
+    pub(crate) fn add(&self, rank: usize) {
         let mut ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
         if !ranks.contains(&rank) {
             ranks.push(rank);

@@ -32,7 +32,7 @@ impl World {
         .placed_here()
     }
 
-    /// As [`World::put_segment_bell`], but does not wait for room.
+    /// As [`World::put_segment_bell`], also where the bytes go by message, but does not wait for room.
     ///
     /// # Errors
     /// As [`World::try_put_segment`], and of [`Bell::ring`]: nothing was rung.

@@ -450,7 +450,14 @@ impl World {
         .placed_here()
     }
 
-    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
+    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes, except where they go by message.
+    ///
+    /// That is where both ranks are on one node, the segment is outside the memory of the job ([`World::segment_at`]) and the kernel allows
+    /// no cross-memory attach. There the ring does not wait until `rank` has handled the message. Use [`Operation::put_segment`] with
+    /// [`Event::ring`] as its effect, or [`World::notify_segment`]: both are ordered there, too.
+    ///
+    /// [`Operation::put_segment`]: crate::Operation::put_segment
+    /// [`Event::ring`]: crate::Event::ring
     ///
     /// # Errors
     /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`].

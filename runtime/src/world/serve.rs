@@ -77,28 +77,31 @@ impl Served<'_> {
     /// With the first panic of a handler, when the work has ended.
     pub fn serve(&self, doing: &'static str) {
         let Served { server: Server { engine, wakeup }, shared } = self;
-        let _asks = Asks::new(wakeup);
+        let _asks = Asks::new(wakeup, shared);
         engine.serve_until(doing, wakeup, &shared.ending);
-        if shared.ending.has_slept() {
-            // The program may have sent one to its own loop. A full descriptor is readable, too.
-            let _ = shared.signaller.signal();
-        }
     }
 }
 
-/// Asks for all events as long as it lives.
-struct Asks<'a>(&'a Wakeup);
+/// Asks for all events as long as it lives. Its drop, also in a panic of a handler, gives a signal back.
+struct Asks<'a> {
+    wakeup: &'a Wakeup,
+    shared: &'a Shared,
+}
 
-impl Asks<'_> {
-    fn new(wakeup: &Wakeup) -> Asks<'_> {
+impl<'a> Asks<'a> {
+    fn new(wakeup: &'a Wakeup, shared: &'a Shared) -> Asks<'a> {
         wakeup.count_handle(true);
-        Asks(wakeup)
+        Asks { wakeup, shared }
     }
 }
 
 impl Drop for Asks<'_> {
     fn drop(&mut self) {
-        self.0.count_handle(false);
+        if self.shared.ending.has_slept() {
+            // The program may have sent one to its own loop. A full descriptor is readable, too.
+            let _ = self.shared.signaller.signal();
+        }
+        self.wakeup.count_handle(false);
     }
 }
 

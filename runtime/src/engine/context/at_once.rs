@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::super::operation::Operation;
 use super::{Driven, Stream};
-use crate::error::{CalledAt, Error, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::transport::Sent;
 
 /// What is to be put: an offset in the slot of the target, and the bytes.
@@ -59,7 +59,7 @@ impl Stream {
         }
         self.check_reachable(rank, doing)?;
         let mut driven = self.driven();
-        if !driven.is_clear(self, rank) {
+        if !driven.is_clear(self, rank)? {
             return Ok(false);
         }
         let put = put.map(|(offset, bytes)| Operation::Put { offset, bytes, done: 0, after: false, tell: false });
@@ -89,23 +89,51 @@ impl Stream {
 
 impl Driven {
     /// Whether nothing is kept for `rank`, so that more may be posted there. Posts what is kept, as far as there is room.
+    ///
+    /// # Errors
+    /// What was kept for `rank` could not be posted, and is dropped. Told once, here or by [`Driven::next_fault`].
     #[inline]
-    pub(super) fn is_clear(&mut self, stream: &Stream, rank: usize) -> bool {
-        self.kept.is_empty() || self.post_kept(stream, rank)
+    pub(super) fn is_clear(&mut self, stream: &Stream, rank: usize) -> Result<bool> {
+        if self.kept.is_empty() && self.dropped.is_empty() { Ok(true) } else { self.clear(stream, rank) }
+    }
+
+    #[cold]
+    fn clear(&mut self, stream: &Stream, rank: usize) -> Result<bool> {
+        match self.dropped.iter().position(|(of, _)| *of == rank) {
+            Some(at) => Err(self.dropped.remove(at).1),
+            None => self.post_kept(stream, rank),
+        }
+    }
+
+    /// An error that no call has returned yet.
+    pub(super) fn next_fault(&mut self) -> Option<Error> {
+        self.faults.pop_front().or_else(|| self.dropped.pop().map(|(_, error)| error))
     }
 
     /// Posts what is kept, for all ranks. Returns for how many of them nothing is left.
     #[cold]
     pub(super) fn post_all_kept(&mut self, stream: &Stream) -> usize {
         let ranks: Vec<usize> = self.kept.keys().copied().collect();
-        ranks.into_iter().filter(|rank| self.post_kept(stream, *rank)).count()
+        let mut posted = 0;
+        for rank in ranks {
+            match self.post_kept(stream, rank) {
+                Ok(all) => posted += usize::from(all),
+                Err(error) => self.dropped.push((rank, error)),
+            }
+        }
+        posted
     }
 
     #[cold]
-    fn post_kept(&mut self, stream: &Stream, rank: usize) -> bool {
+    fn post_kept(&mut self, stream: &Stream, rank: usize) -> Result<bool> {
         const DOING: &str = "sending what had found no room";
-        let Some(mut queue) = self.kept.remove(&rank) else { return true };
+        let Some(mut queue) = self.kept.remove(&rank) else { return Ok(true) };
         while let Some(operation) = queue.front_mut() {
+            // Puts to a rank that left need not complete. No call of the program asks for that rank here, so it is not missed.
+            let has_left = || stream.job.any_left() && stream.job.loss(rank) == Some(Loss::Left);
+            if has_left() {
+                return Ok(true);
+            }
             let posted = stream.check_reachable(rank, DOING).and_then(|()| {
                 operation.post(self.networks.to(rank), rank).map_err(|error| stream.failed(self, error, rank, DOING))
             });
@@ -116,18 +144,17 @@ impl Driven {
                 }
                 Ok(_) => {
                     self.kept.insert(rank, queue);
-                    return false;
+                    return Ok(false);
                 }
-                // The next flush returns it. The rest is for a rank that is gone.
-                Err(error) => {
-                    self.faults.push_back(error);
-                    return true;
-                }
+                // It has left just now.
+                Err(Error::PeerLost { .. }) if has_left() => return Ok(true),
+                // What is left of the queue is dropped with it.
+                Err(error) => return Err(error),
             }
         }
-        // A fence may have come meanwhile: what is put from now on is behind what was kept. The next flush returns an error.
+        // The program may have fenced while this was kept: order what it puts later behind it. The next flush returns an error.
         let _ = self.networks.order();
-        true
+        Ok(true)
     }
 
     /// A rank that sleeps may have to be woken after a ring.
@@ -142,5 +169,47 @@ impl Driven {
             self.nudges.push((rank, false));
             self.nudge(stream);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::super::operation::Operation;
+    use crate::Simulated;
+    use crate::error::{Error, Loss, Result};
+    use crate::transport::sim::Config;
+
+    /// Nothing is in flight, so the network alone would say that all is in effect.
+    #[test]
+    fn what_cannot_be_posted_fails_the_flush_and_is_told_once() {
+        let outcomes = Simulated::new(Config::new(2, 0)).run(|world| -> Result<()> {
+            let context = world.engine().open_context()?;
+            if world.rank() == 0 {
+                for all in [false, true] {
+                    context.cuts.add(1);
+                    let bytes = vec![7; 8].into_boxed_slice();
+                    let put = Operation::Put { offset: 0, bytes, done: 0, after: false, tell: false };
+                    context.driven().kept.insert(1, VecDeque::from([put]));
+                    if all {
+                        // Progress meets the error, and the next call for that rank tells it.
+                        context.driven().turn(&context);
+                    }
+                    let told = if all {
+                        context.driven().is_settled(&context, "a test", 1).map(drop)
+                    } else {
+                        context.flush("a test", 1)
+                    };
+                    assert!(
+                        matches!(told, Err(Error::PeerLost { rank: 1, cause: Loss::Disconnected, .. })),
+                        "{told:?}"
+                    );
+                    assert!(context.driven().next_fault().is_none());
+                }
+            }
+            Ok(())
+        });
+        outcomes.expect("starts").into_iter().for_each(|outcome| outcome.expect("no other error"));
     }
 }

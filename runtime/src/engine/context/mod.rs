@@ -239,6 +239,8 @@ pub(crate) struct Driven {
     losses: Losses,
     /// What is left of puts and rings that answered at once, by target. No queue is empty.
     kept: BTreeMap<usize, VecDeque<Operation<Box<[u8]>>>>,
+    /// Errors of what was kept, by target, which progress met. The next call for that target returns one, or the next flush.
+    dropped: Vec<(usize, Error)>,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
     /// Operations with events.
@@ -300,6 +302,7 @@ impl Engine {
                 networks: apart,
                 nudges: Vec::new(),
                 kept: BTreeMap::new(),
+                dropped: Vec::new(),
                 losses: self.losses.borrow().for_another(),
                 faults: VecDeque::new(),
                 tracking: Tracking::default(),
@@ -408,6 +411,7 @@ impl OpenStream {
         // Operations in flight end before the interface closes. Errors are dropped: no call is left that could return them.
         let outcome = self.wait_unless(DOING, Ends::Never, |driven| {
             driven.faults.clear();
+            driven.dropped.clear();
             match driven.is_quiet(self, DOING) {
                 // The network tells each loss once. Operations on other ranks go on.
                 Err(Error::PeerLost { .. }) => Ok(false),
@@ -431,6 +435,7 @@ impl OpenStream {
                 let mut driven = self.driven();
                 let others = driven.tracking.give_up();
                 driven.nudges.clear();
+                driven.kept.clear();
                 // Another thread may hold the stream briefly longer; the interface ends now.
                 let closed = driven.networks.close();
                 drop(driven);

@@ -35,7 +35,7 @@ impl Issuer for Driving<'_> {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        if !self.driven.is_clear(self.stream, rank) {
+        if !self.driven.is_clear(self.stream, rank)? {
             return Ok(None);
         }
         post(self.driven.networks.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
@@ -77,7 +77,7 @@ impl Stream {
     /// Posts all of an operation.
     pub(super) fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
         self.wait_unless(doing, Ends::Of(rank), |driven| {
-            if !driven.is_clear(self, rank) {
+            if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
             match operation.post(driven.networks.to(rank), rank) {
@@ -277,7 +277,7 @@ impl Stream {
         if self.network.is_none() || rank == self.rank {
             return self.check_own(doing);
         }
-        self.wait(doing, |driven| match driven.faults.pop_front() {
+        self.wait(doing, |driven| match driven.next_fault() {
             Some(error) => Err(error),
             None => driven.is_settled(self, doing, rank),
         })
@@ -294,7 +294,7 @@ impl Stream {
         }
         let mut driven = self.driven();
         driven.turn(self);
-        if let Some(error) = driven.faults.pop_front() {
+        if let Some(error) = driven.next_fault() {
             return Err(error);
         }
         let done = driven.is_settled(self, doing, rank)?;
@@ -313,7 +313,7 @@ impl Stream {
         if self.network.is_none() {
             return self.check_own(doing);
         }
-        self.wait(doing, |driven| match driven.faults.pop_front() {
+        self.wait(doing, |driven| match driven.next_fault() {
             Some(error) => Err(error),
             None => driven.is_quiet(self, doing),
         })

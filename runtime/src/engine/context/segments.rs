@@ -644,7 +644,7 @@ impl Stream {
         drop(driven);
         self.happen_due();
         let mut driven = self.driven();
-        if let Some(error) = driven.faults.pop_front() {
+        if let Some(error) = driven.next_fault() {
             return Err(error);
         }
         driven.is_quiet(self, doing)
@@ -665,7 +665,7 @@ impl Stream {
         let end = now(&self.driven()).saturating_add(limit);
         let mut is_late = false;
         self.wait(doing, |driven| {
-            if let Some(error) = driven.faults.pop_front() {
+            if let Some(error) = driven.next_fault() {
                 return Err(error);
             }
             let quiet = driven.is_quiet(self, doing)?;

@@ -147,7 +147,7 @@ impl Stream {
         }
         self.check_reachable(rank, DOING)?;
         self.wait(DOING, |driven| {
-            if !driven.is_clear(self, rank) {
+            if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
@@ -205,7 +205,7 @@ impl Stream {
             self.wait_for(doing, || {
                 ready() || {
                     let mut driven = self.driven();
-                    fault = driven.faults.pop_front();
+                    fault = driven.next_fault();
                     if fault.is_none() && self.is_over() && driven.tracking.is_empty() {
                         fault = Some(Self::ended(doing));
                     }

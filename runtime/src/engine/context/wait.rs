@@ -347,7 +347,7 @@ impl Stream {
         self.check_reachable(rank, doing)?;
         let mut posted = None;
         self.wait_unless(doing, Ends::Of(rank), |driven| {
-            if !driven.is_clear(self, rank) {
+            if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
             posted = post(driven.networks.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
@@ -401,7 +401,7 @@ impl Driven {
     }
 
     pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
-        let is_clear = self.is_clear(stream, rank);
+        let is_clear = self.is_clear(stream, rank)?;
         let settled = self.networks.to(rank).settled(rank);
         Ok(settled.map_err(|error| stream.failed(self, error, rank, doing))? && is_clear)
     }
