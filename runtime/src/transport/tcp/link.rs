@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use super::frame::{Body, Fields, HEAD, Head, NO_TOKEN, SEGMENT, WANT_ACK, kind};
+use super::frame::{Body, Fields, HEAD, Head, NO_TOKEN, SEGMENT, WANT_ACK, kind, parts};
 use super::handshake::{Established, Position};
-use super::outbox::Outbox;
+use super::outbox::{KEPT, Outbox};
 use super::secret::{SessionKeys, TAG, same};
 use crate::memory::copy::copy;
 use crate::transport::iov::{Piece, Pieces};
@@ -18,6 +18,12 @@ use crate::transport::iov::{Piece, Pieces};
 pub const NO_POST: u64 = u64::MAX;
 /// Sealed bytes that wait for the socket, about. Chosen: four segments, so that a socket always finds more.
 const OUT: usize = 4 * SEGMENT;
+
+/// Acknowledged frames whose room a link keeps, at most.
+const FRAMES_KEPT: usize = 64;
+
+/// Most bytes on the heap of a link whose frames are acknowledged, with the keys of its connection.
+pub const IDLE: usize = FRAMES_KEPT * size_of::<Sent>() + 2 * KEPT + 2 * super::secret::FRAME_KEY;
 
 /// How much a link holds.
 #[derive(Debug, Clone, Copy)]
@@ -462,6 +468,9 @@ impl Link {
             self.in_flight -= sent.own.len() + sent.user_len;
             self.released.extend(sent.ticket.filter(|ticket| *ticket != NO_TOKEN));
         }
+        if self.unacked.is_empty() && self.unacked.capacity() > FRAMES_KEPT {
+            self.unacked.shrink_to(FRAMES_KEPT);
+        }
     }
 
     /// The sealed bytes, for the socket.
@@ -482,6 +491,9 @@ impl Link {
     /// Keeps `rest`, which is no whole frame.
     pub fn keep(&mut self, rest: &[u8]) {
         let Some(connection) = &mut self.connection else { return };
+        if rest.is_empty() && connection.partial.capacity() > KEPT {
+            connection.partial = Vec::new();
+        }
         connection.partial.clear();
         connection.partial.extend_from_slice(rest);
     }
@@ -499,7 +511,9 @@ impl Link {
             let whole = HEAD + head.len as usize;
             let Some((frame, after)) = rest.split_at_checked(whole + TAG) else { return Ok(None) };
             let (frame, tag) = frame.split_at(whole);
-            if !same(&connection.keys.receive.tag(frame), tag) || head.record != connection.received {
+            let (first, data) = parts(head.kind, frame);
+            let is_whole = same(&connection.keys.receive.tag(connection.received, first, data), tag);
+            if !is_whole || head.record != connection.received {
                 return Err(Broken("a frame that the peer has not sent"));
             }
             connection.received += 1;
@@ -538,9 +552,9 @@ impl Connection {
         let Sent { kind, flags, .. } = *sent;
         let len = (sent.own.len() + sent.user_len) as u32;
         let head = Head { kind, flags, len, record: self.sent, number, acknowledged };
-        self.sent += 1;
         let before = self.out.len();
-        self.out.frame(&self.keys.send, &head.encode(), &sent.own, &sent.user);
+        self.out.frame(&self.keys.send, self.sent, &head.encode(), &sent.own, &sent.user);
+        self.sent += 1;
         self.bytes += (self.out.len() - before) as u64;
         sent.end = self.bytes;
     }
