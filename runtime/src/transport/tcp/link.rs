@@ -34,7 +34,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Operations that wait to become frames.
     pub depth: usize,
-    /// Frames received before an acknowledgement is sent by itself.
+    /// Frames received before an acknowledgement is sent by itself. A quarter of `bytes` has the same effect.
     pub silent: u64,
 }
 
@@ -127,6 +127,8 @@ pub struct Link {
     received: u64,
     /// Of these, those that the peer was told of.
     told: u64,
+    /// Bytes of frames received since the peer was told last.
+    untold: usize,
     ack_now: bool,
     /// No frame has been acknowledged since the last connect, so it is not known whether frames get through. Until then every new
     /// frame asks for an acknowledgement.
@@ -163,6 +165,7 @@ impl Link {
             acked: 0,
             received: 0,
             told: 0,
+            untold: 0,
             ack_now: false,
             is_unproven: false,
             asked: 0,
@@ -366,12 +369,15 @@ impl Link {
             let sent = &mut self.unacked[self.sealed];
             connection.seal(sent, self.acked + self.sealed as u64 + 1, acknowledged);
             self.told = self.told.max(acknowledged);
+            self.untold = 0;
             // From here on what it refuses may be acknowledged.
             self.ack_now |= sent.refuses;
             self.sealed += 1;
         }
         let due = self.acknowledgeable().saturating_sub(self.told);
-        if self.is_connected() && (self.ack_now || due >= self.limits.silent) {
+        // By a quarter of the window, so that the peer never waits at a window that is full.
+        let is_due = due >= self.limits.silent || due > 0 && self.untold >= self.limits.bytes / 4;
+        if self.is_connected() && (self.ack_now || is_due) {
             self.ack_now = false;
             self.seal_uncounted(kind::ACK, 0);
         }
@@ -392,6 +398,7 @@ impl Link {
         let mut sent = Sent { kind, flags, own, user, user_len: 0, ticket, post, refuses, end };
         connection.seal(&mut sent, 0, acknowledged);
         self.told = self.told.max(acknowledged);
+        self.untold = 0;
     }
 
     /// Makes the next frame of the first operation that waits. Returns whether there was one.
@@ -541,6 +548,7 @@ impl Link {
                 return Err(Broken("a frame is missing"));
             }
             self.received += 1;
+            self.untold += head.len as usize;
             return Ok(Some(body));
         }
     }
