@@ -11,8 +11,8 @@ use crate::transport::atomic::{Atomic, AtomicOp, Width};
 
 /// Bytes of a head.
 pub const HEAD: usize = 32;
-/// Most bytes of a put or of read data in one frame. Chosen: large enough for BLAKE3 to hash eight chunks at a time, and what
-/// a peer may have to keep of a frame that has come in part.
+/// Most bytes of a put or of read data in one frame. Chosen: large enough that heads and tags cost little, and what a peer may have
+/// to keep of a frame that has come in part.
 pub const SEGMENT: usize = 32 << 10;
 /// Most bytes of a body.
 pub const BODY_MAX: usize = SEGMENT + 64;

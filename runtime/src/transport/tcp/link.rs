@@ -19,11 +19,20 @@ pub const NO_POST: u64 = u64::MAX;
 /// Sealed bytes that wait for the socket, about. Chosen: four segments, so that a socket always finds more.
 const OUT: usize = 4 * SEGMENT;
 
-/// Acknowledged frames whose room a link keeps, at most.
-const FRAMES_KEPT: usize = 64;
+/// Entries for which each queue of a link keeps room when it is empty, at most.
+const ENTRIES_KEPT: usize = 64;
 
-/// Most bytes on the heap of a link whose frames are acknowledged, with the keys of its connection.
-pub const IDLE: usize = FRAMES_KEPT * size_of::<Sent>() + 2 * KEPT + 2 * super::secret::FRAME_KEY;
+/// Most bytes on the heap of a link that has nothing to do, with the keys of its connection.
+pub const IDLE: usize = ENTRIES_KEPT * (size_of::<Sent>() + 2 * size_of::<Item>() + size_of::<(u64, u32)>() + size_of::<(u64, u64)>())
+    + 2 * KEPT
+    + 2 * super::secret::FRAME_KEY;
+
+/// Gives back room of a queue that is empty.
+fn trim<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() && queue.capacity() > ENTRIES_KEPT {
+        queue.shrink_to(ENTRIES_KEPT);
+    }
+}
 
 /// How much a link holds.
 #[derive(Debug, Clone, Copy)]
@@ -291,6 +300,7 @@ impl Link {
         let Some(at) = self.gets.iter().position(|get| fits(&get)) else { return };
         let (_, len) = self.gets.remove(at).expect("just found");
         self.getting -= len as usize;
+        trim(&mut self.gets);
     }
 
     /// Refuses the frame that was received last.
@@ -452,6 +462,7 @@ impl Link {
         let post = item.post;
         if is_last {
             queue.pop_front();
+            trim(queue);
         }
         self.in_flight += own.len() + user_len;
         let (refuses, end) = (false, 0);
@@ -475,9 +486,8 @@ impl Link {
             self.in_flight -= sent.own.len() + sent.user_len;
             self.released.extend(sent.ticket.filter(|ticket| *ticket != NO_TOKEN));
         }
-        if self.unacked.is_empty() && self.unacked.capacity() > FRAMES_KEPT {
-            self.unacked.shrink_to(FRAMES_KEPT);
-        }
+        trim(&mut self.unacked);
+        trim(&mut self.refusals);
     }
 
     /// The sealed bytes, for the socket.

@@ -86,7 +86,7 @@ const TUNING: Tuning = Tuning {
     },
 };
 
-/// Bytes for a connected peer whose frames are acknowledged, without what the kernel keeps: its record, and room for the next frames.
+/// Bytes for a connected peer with which nothing is under way, without what the kernel keeps: its record, and room for the next frames.
 pub fn bytes_per_peer() -> usize {
     size_of::<peer::Peer>() + link::IDLE
 }

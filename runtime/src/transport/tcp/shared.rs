@@ -173,19 +173,19 @@ pub fn serve(shared: &Arc<Shared>) {
         }
         // The program may have armed before it could see that the thread naps: it has taken the lock after this turn began.
         if rests.is_some_and(|until| until <= now || shared.armed.load(SeqCst)) {
-            rests = None;
-            shared.naps.store(false, SeqCst);
-            // It was in the set before, so there is room.
-            if let Err(error) = state.calls.set.add(&state.data, DATA, Interest::Input) {
-                tracing::error!(%error, "the thread of a TCP interface waits for frames no more");
+            if state.calls.set.add(&state.data, DATA, Interest::Input).is_ok() {
+                rests = None;
+                shared.naps.store(false, SeqCst);
+            } else {
+                // No room, though it was in the set before: others of this user may have taken it. Serves without, and tries again.
+                state.read_all();
+                rests = Some(Instant::now() + NAP);
             }
         }
         if is_watching && !was_polled && state.end_bursts() == 0 {
             shared.watches.store(false, Relaxed);
         }
-        // Calls first: one that was answered late tells that the peer's host is there.
-        let calls = state.call_timers(now);
-        next = [calls, state.check_limits(now)].into_iter().flatten().min();
+        next = state.keep_time(now, next);
         if news(state) != before {
             shared.announce();
         }

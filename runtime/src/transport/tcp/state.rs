@@ -357,8 +357,24 @@ impl State {
         self.flush(number);
     }
 
+    /// Makes calls that are due and ends what took too long; returns when to look again. `due`: when this was to be called. If that was
+    /// earlier, this process did not run meanwhile, and could not reach anybody: the time does not count against its peers.
+    pub fn keep_time(&mut self, now: Instant, due: Option<Instant>) -> Option<Instant> {
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if !late.is_zero() {
+            for peer in self.core.peers.values_mut() {
+                for at in [&mut peer.missing_since, &mut peer.stopped_at].into_iter().flatten() {
+                    *at = now.min(*at + late);
+                }
+            }
+        }
+        // Calls first: one that was answered late tells that the peer's host is there.
+        let calls = self.call_timers(now);
+        [calls, self.check_limits(now)].into_iter().flatten().min()
+    }
+
     /// Loses peers that have been out of reach for too long; returns when to look again.
-    pub fn check_limits(&mut self, now: Instant) -> Option<Instant> {
+    fn check_limits(&mut self, now: Instant) -> Option<Instant> {
         let times = self.core.tuning.times;
         let over = |(_, peer): &(&u32, &super::peer::Peer)| {
             peer.lost.is_none() && peer.ends_at(&times).is_some_and(|at| at <= now)

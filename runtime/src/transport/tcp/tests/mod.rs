@@ -238,6 +238,20 @@ fn a_peer_that_is_stopped_for_longer_than_allowed_is_lost() {
 }
 
 #[test]
+fn time_in_which_a_rank_did_not_run_itself_loses_no_peer() {
+    let ends = End::pair();
+    let _to = ends[0].connect(&ends[1]);
+    let mut state = ends[0].shared().lock();
+    let (begun, limit) = (Instant::now(), TUNING.times.limit);
+    state.core.peer(1).missing_since = Some(begun);
+    let hour = Duration::from_secs(3600);
+    state.keep_time(begun + hour, Some(begun + limit / 2));
+    assert_eq!(state.core.losses, 0, "it was out of reach for half the limit");
+    state.keep_time(begun + hour + limit, Some(begun + hour + limit));
+    assert_eq!(state.core.losses, 1);
+}
+
+#[test]
 fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
     let ends = End::pair();
     let to = ends[0].connect(&ends[1]);
