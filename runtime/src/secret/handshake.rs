@@ -248,8 +248,8 @@ mod tests {
             let (Some(dialer), Some(acceptor), _) = shake([5, 5], 3, chunk) else { panic!("both are done") };
             assert_eq!((dialer.epoch, acceptor.epoch), (5, 5));
             assert_eq!((dialer.received, acceptor.received), (9, 7));
-            assert_eq!(dialer.keys.send.tag(b"x"), acceptor.keys.receive.tag(b"x"));
-            assert_eq!(acceptor.keys.send.tag(b"x"), dialer.keys.receive.tag(b"x"));
+            assert_eq!(dialer.keys.send.tag(0, b"x", b""), acceptor.keys.receive.tag(0, b"x", b""));
+            assert_eq!(acceptor.keys.send.tag(0, b"x", b""), dialer.keys.receive.tag(0, b"x", b""));
         }
     }
 

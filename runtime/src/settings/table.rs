@@ -265,6 +265,22 @@ pub const KNOWN: &[Known] = &[
         show: |s| s.tcp_interface.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
+        name: "BELLWETHER_TCP_STOPPED",
+        meaning: "how long a rank may be stopped before its peers over TCP lose it, in seconds",
+        values: Values::Described("a number of seconds above 0 and up to 1e9"),
+        default: "3600",
+        details: "For a rank in a debugger or after Ctrl-Z: its process says nothing, and the kernel of its host takes connections. A rank whose \
+                  host does not answer is lost after 10 s, whatever this says. The calls of its peers wait at the stopped rank, one in 3 s from each: \
+                  if its host has no room for more (4096, or /proc/sys/net/core/somaxconn), the peers lose it then.",
+        public: true,
+        apply: |s, v| {
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
+            s.tcp_stopped = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
+            Some(())
+        },
+        show: |s| format!("{}", s.tcp_stopped.as_secs_f64()),
+    },
+    Known {
         name: "BELLWETHER_HOST",
         meaning: "name of this host; ranks of hosts with different names share no memory",
         values: Values::Described("auto, or a name of 1 to 40 bytes"),

@@ -25,8 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_millis(200);
 /// Callers that are held at a time before they have proved who they are. More wait in the listening socket's queue.
 pub const STRANGERS: usize = 64;
-/// How long one address of a peer is tried.
-const TRY: Duration = Duration::from_secs(3);
 /// How long after all addresses of a peer failed they are tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -168,20 +166,23 @@ impl State {
             stays
         });
         self.calls.resume(now);
-        let late: Vec<u32> = self
-            .calls
-            .dials
-            .iter()
-            .filter(|(_, dial)| now.duration_since(dial.since) >= TRY)
-            .map(|(peer, _)| *peer)
-            .collect();
-        late.into_iter().for_each(|peer| self.next_target(peer, false, now));
+        let attempt = self.core.tuning.times.attempt;
+        let is_late = |dial: &Dial| now.duration_since(dial.since) >= attempt;
+        let late = self.calls.dials.iter().filter(|(_, dial)| is_late(dial));
+        // Whether the connection was made: then it is the process that is silent.
+        let late: Vec<(u32, bool)> = late.map(|(peer, dial)| (*peer, dial.dialing.is_some())).collect();
+        for (number, is_taken) in late {
+            if is_taken {
+                self.core.peer(number).stopped_at = Some(now);
+            }
+            self.next_target(number, false, now);
+        }
         self.has_calls = false;
         let due = |peer: &super::peer::Peer| peer.lost.is_none() && peer.call_at.is_some_and(|at| at <= now);
         let due: Vec<u32> = self.core.peers.iter().filter(|(_, peer)| due(peer)).map(|(number, _)| *number).collect();
         due.into_iter().for_each(|peer| self.begin_call(peer, now));
         let callers = self.calls.callers.front().map(|caller| caller.since + PATIENCE);
-        let dials = self.calls.dials.values().map(|dial| dial.since + TRY).min();
+        let dials = self.calls.dials.values().map(|dial| dial.since + attempt).min();
         let calls = self.core.peers.values().filter(|peer| peer.lost.is_none()).filter_map(|peer| peer.call_at).min();
         [callers, dials, calls, self.calls.paused].into_iter().flatten().min()
     }

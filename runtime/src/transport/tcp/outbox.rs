@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use super::frame::{APART, parts};
 use super::secret::FrameKey;
 use crate::memory::copy::copy;
 use crate::transport::iov::Piece;
@@ -28,6 +29,9 @@ impl Chunk {
     }
 }
 
+/// Bytes that an empty outbox keeps, at most.
+pub const KEPT: usize = 4 << 10;
+
 /// What waits for the socket.
 #[derive(Default)]
 pub struct Outbox {
@@ -43,24 +47,33 @@ impl Outbox {
         self.len
     }
 
-    /// Adds a frame and its tag.
-    pub fn frame(&mut self, key: &FrameKey, head: &[u8], own: &[u8], user: &[Piece]) {
+    /// Adds a frame and its tag. `record` is its number in the connection.
+    pub fn frame(&mut self, key: &FrameKey, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
         let last = self.open_chunk();
         let start = last.len();
         last.extend_from_slice(head);
         last.extend_from_slice(own);
-        if user.is_empty() {
-            let tag = key.tag(&last[start..]);
-            last.extend_from_slice(&tag);
-            self.len += head.len() + own.len() + tag.len();
+        if let [one] = user
+            && one.len >= APART
+        {
+            // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
+            let data = unsafe { std::slice::from_raw_parts(one.pointer, one.len) };
+            let tag = key.tag(record, &last[start..], data);
+            self.len += head.len() + own.len() + tag.len() + one.len;
+            self.chunks.push_back(Chunk::User(*one));
+            self.chunks.push_back(Chunk::Own(tag.to_vec()));
             return;
         }
-        // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
-        let blocks = user.iter().map(|piece| unsafe { std::slice::from_raw_parts(piece.pointer, piece.len) });
-        let tag = key.tag_of(std::iter::once(&last[start..]).chain(blocks));
-        self.len += head.len() + own.len() + tag.len() + user.iter().map(|piece| piece.len).sum::<usize>();
-        self.chunks.extend(user.iter().map(|piece| Chunk::User(*piece)));
-        self.chunks.push_back(Chunk::Own(tag.to_vec()));
+        for piece in user {
+            let at = last.len();
+            last.resize(at + piece.len, 0);
+            // SAFETY: as above; the room was just made.
+            unsafe { copy(last[at..].as_mut_ptr(), piece.pointer, piece.len) };
+        }
+        let (whole, data) = parts(head[0], &last[start..]);
+        let tag = key.tag(record, whole, data);
+        last.extend_from_slice(&tag);
+        self.len += last.len() - start;
     }
 
     fn open_chunk(&mut self) -> &mut Vec<u8> {
@@ -92,8 +105,8 @@ impl Outbox {
             }
             (count, self.gone) = (count - left, 0);
             match first {
-                // Kept for the next frame.
-                Chunk::Own(bytes) if is_last => bytes.clear(),
+                // Kept for the next frame, unless it is large: an idle peer keeps little.
+                Chunk::Own(bytes) if is_last && bytes.capacity() <= KEPT => bytes.clear(),
                 _ => drop(self.chunks.pop_front()),
             }
         }

@@ -135,6 +135,17 @@ pub fn serve(shared: &Arc<Shared>) {
         if shared.stops.load(SeqCst) {
             return;
         }
+        // A program that goes on polling keeps its frames: nothing else is to be done, so the lock is left to it.
+        if let Some(until) = rests
+            && ready.is_empty()
+            && !shared.armed.load(SeqCst)
+            && shared.polls.load(Relaxed) != polls
+            && next.is_none_or(|next| next > until)
+        {
+            polls = shared.polls.load(Relaxed);
+            rests = Some(Instant::now() + NAP);
+            continue;
+        }
         let now = Instant::now();
         let mut guard = shared.lock();
         let state = &mut *guard;
@@ -156,20 +167,25 @@ pub fn serve(shared: &Arc<Shared>) {
             } else if rests.is_none() {
                 rests = Some(now + NAP);
                 shared.naps.store(true, SeqCst);
-                state.calls.set.change(&state.data, DATA, Interest::Nothing);
+                // Out of the set, not only without interest: each frame would call on the set.
+                state.calls.set.remove(&state.data);
             }
         }
         // The program may have armed before it could see that the thread naps: it has taken the lock after this turn began.
         if rests.is_some_and(|until| until <= now || shared.armed.load(SeqCst)) {
-            rests = None;
-            shared.naps.store(false, SeqCst);
-            state.calls.set.change(&state.data, DATA, Interest::Input);
+            if state.calls.set.add(&state.data, DATA, Interest::Input).is_ok() {
+                rests = None;
+                shared.naps.store(false, SeqCst);
+            } else {
+                // No room, though it was in the set before: others of this user may have taken it. Serves without, and tries again.
+                state.read_all();
+                rests = Some(Instant::now() + NAP);
+            }
         }
         if is_watching && !was_polled && state.end_bursts() == 0 {
             shared.watches.store(false, Relaxed);
         }
-        let limits = state.check_limits(now);
-        next = [state.call_timers(now), limits].into_iter().flatten().min();
+        next = state.keep_time(now, next);
         if news(state) != before {
             shared.announce();
         }

@@ -12,6 +12,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 /// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of leaders: 10 s until a dead host is noticed.
 const SILENCE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 5;
+/// Connections that wait to be accepted, at most. Chosen: the usual limit of the system, /proc/sys/net/core/somaxconn.
+const BACKLOG: i32 = 4096;
 
 /// Listens on a free port of `only`, or of all interfaces.
 pub fn listen(only: Option<IpAddr>) -> Result<(TcpListener, u16)> {
@@ -21,6 +23,8 @@ pub fn listen(only: Option<IpAddr>) -> Result<(TcpListener, u16)> {
         None => all.map(|address| SocketAddr::new(address, 0)).into(),
     };
     let listener = TcpListener::bind(&*addresses)?;
+    // While this process is stopped, peers call again and again, and the kernel takes their connections.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))

@@ -183,8 +183,72 @@ fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
     ends[1].device.kill();
     let start = Instant::now();
     wait("the loss", || heard.get() == 1, || turn(&ends[..1]));
-    assert!(start.elapsed() < state::LIMIT, "nobody listens there: there is nothing to wait for");
+    assert!(start.elapsed() < TUNING.times.limit, "nobody listens there: there is nothing to wait for");
     assert_eq!(to.am_short(0, 0, &[]), Err(Error::ConnectionReset));
+}
+
+/// Limits of a few tenths of a second.
+const SHORT: Times =
+    Times { limit: Duration::from_millis(300), attempt: Duration::from_millis(50), stopped: Duration::from_secs(3600) };
+
+/// Two ends that are connected. The first loses peers after [`SHORT`].
+fn impatient(stopped: Duration) -> ([End; 2], port::Endpoint<TcpWire>) {
+    let device = |rank: usize| {
+        let times = if rank == 0 { Times { stopped, ..SHORT } } else { TUNING.times };
+        Device::with(rank, 2, [0x5c; KEY], &offer(None).expect("an interface"), Tuning { times, ..TUNING })
+            .expect("two ranks")
+    };
+    let ends = [0, 1].map(|rank| End::open(device(rank)));
+    let endpoint = ends[0].connect(&ends[1]);
+    (ends, endpoint)
+}
+
+#[test]
+fn a_peer_that_is_stopped_on_a_host_that_answers_is_not_lost() {
+    let (ends, to) = impatient(SHORT.stopped);
+    let came = Rc::new(Cell::new(0));
+    let counter = Rc::clone(&came);
+    let count = move || counter.set(counter.get() + 1);
+    ends[1].interface.set_handler(3, Some(Box::new(move |_| count()))).expect("an id");
+    to.am_short(3, 1, &[]).expect("there is room");
+    wait("the first", || came.get() == 1, || turn(&ends));
+    // A process that is stopped: nobody accepts, nobody reads.
+    let stopped = ends[1].shared().lock();
+    ends[0].cut(1);
+    to.am_short(3, 2, &[]).expect("there is room");
+    let begun = Instant::now();
+    while begun.elapsed() < 4 * SHORT.limit {
+        ends[0].interface.progress();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(stopped);
+    wait("the second", || came.get() == 2, || turn(&ends));
+    assert_eq!(ends[0].shared().lock().core.losses, 0);
+}
+
+#[test]
+fn a_peer_that_is_stopped_for_longer_than_allowed_is_lost() {
+    let (ends, to) = impatient(Duration::from_millis(1));
+    to.am_short(3, 1, &[]).expect("there is room");
+    let stopped = ends[1].shared().lock();
+    ends[0].cut(1);
+    to.am_short(3, 2, &[]).expect("there is room");
+    wait("the loss", || ends[0].shared().lock().core.losses == 1, || _ = ends[0].interface.progress());
+    drop(stopped);
+}
+
+#[test]
+fn time_in_which_a_rank_did_not_run_itself_loses_no_peer() {
+    let ends = End::pair();
+    let _to = ends[0].connect(&ends[1]);
+    let mut state = ends[0].shared().lock();
+    let (begun, limit) = (Instant::now(), TUNING.times.limit);
+    state.core.peer(1).missing_since = Some(begun);
+    let hour = Duration::from_secs(3600);
+    state.keep_time(begun + hour, Some(begun + limit / 2));
+    assert_eq!(state.core.losses, 0, "it was out of reach for half the limit");
+    state.keep_time(begun + hour + limit, Some(begun + hour + limit));
+    assert_eq!(state.core.losses, 1);
 }
 
 #[test]
