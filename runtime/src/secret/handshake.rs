@@ -12,7 +12,8 @@
 
 use super::{End, JobKey, PROOF, SessionKeys, same};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc1");
+/// Changes with the handshake and with the frames that follow it: builds that differ in them do not connect.
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc2");
 /// Random bytes that an end brings.
 pub const NONCE: usize = 32;
 /// Bytes of a [`Hello`].
