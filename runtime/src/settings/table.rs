@@ -270,8 +270,7 @@ pub const KNOWN: &[Known] = &[
         values: Values::Described("a number of seconds above 0 and up to 1e9"),
         default: "3600",
         details: "For a rank in a debugger or after Ctrl-Z: its process says nothing, and the kernel of its host takes connections. A rank whose \
-                  host does not answer is lost after 10 s, whatever this says. The calls of its peers wait at the stopped rank, one in 3 s from each: \
-                  if its host has no room for more (4096, or /proc/sys/net/core/somaxconn), the peers lose it then.",
+                  host does not answer is lost after 10 s, whatever this says.",
         public: true,
         apply: |s, v| {
             let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);

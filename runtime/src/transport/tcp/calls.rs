@@ -175,7 +175,9 @@ impl State {
             if is_taken {
                 self.core.peer(number).stopped_at = Some(now);
             }
-            self.next_target(number, false, now);
+            if !(is_taken && self.holds(number, now)) {
+                self.next_target(number, false, now);
+            }
         }
         self.has_calls = false;
         let due = |peer: &super::peer::Peer| peer.lost.is_none() && peer.call_at.is_some_and(|at| at <= now);
@@ -229,6 +231,19 @@ impl State {
         }
         self.core.peer(number).call_at = Some(now + AGAIN);
         self.has_calls = true;
+    }
+
+    /// Whether the call to a process that says nothing goes to where this peer proved to be: then it goes on waiting there. Calls that are
+    /// ended stay in the queue of a listening process that is stopped, until there is no room for others. The kernel ends this one if
+    /// the host dies.
+    fn holds(&mut self, number: u32, now: Instant) -> bool {
+        let Some(dial) = self.calls.dials.get_mut(&number) else { return false };
+        let Some(peer) = self.core.peers.get(&number) else { return false };
+        let is_there = peer.reached_at == Some(dial.target) || peer.called_from == Some(dial.target.ip());
+        if is_there {
+            dial.since = now;
+        }
+        is_there
     }
 
     /// The address that is being tried leads nowhere.
@@ -286,6 +301,9 @@ impl State {
         let hello = Hello { from: (own.number, own.address.nonce), to: (number, to), position, nonce };
         let (dialing, bytes) = Dialing::new(&key, hello);
         let Some(dial) = self.calls.dials.get_mut(&number) else { return };
+        if sockets::prepare(&dial.stream).is_err() {
+            return self.next_target(number, false, now);
+        }
         // So few bytes have room.
         match sockets::write(&dial.stream, &[std::io::IoSlice::new(&bytes)]) {
             Moved::Bytes(count) if count == bytes.len() => {
@@ -327,6 +345,12 @@ impl State {
                 self.adopt(hello.from.0, caller.stream, established, Some(&hello));
             }
         }
+    }
+
+    /// The port from which `peer` is being called.
+    #[cfg(test)]
+    pub fn calls_from(&self, peer: u32) -> Option<u16> {
+        Some(self.calls.dials.get(&peer)?.stream.local_addr().ok()?.port())
     }
 
     /// Callers that have not proved who they are.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::frame::{Body, Fields, HEAD, Head, NO_TOKEN, SEGMENT, WANT_ACK, kind, parts};
 use super::handshake::{Established, Position};
-use super::outbox::{KEPT, Outbox};
+use super::outbox::{self, ENTRIES_KEPT, Outbox, trim};
 use super::secret::{SessionKeys, TAG, same};
 use crate::memory::copy::copy;
 use crate::transport::iov::{Piece, Pieces};
@@ -19,21 +19,15 @@ pub const NO_POST: u64 = u64::MAX;
 /// Sealed bytes that wait for the socket, about. Chosen: four segments, so that a socket always finds more.
 const OUT: usize = 4 * SEGMENT;
 
-/// Entries for which each queue of a link keeps room when it is empty, at most.
-const ENTRIES_KEPT: usize = 64;
+/// Bytes for which a connection keeps room when no part of a frame waits, at most.
+const PARTIAL_KEPT: usize = 4 << 10;
 
 /// Most bytes on the heap of a link that has nothing to do, with the keys of its connection.
 pub const IDLE: usize = ENTRIES_KEPT
     * (size_of::<Sent>() + 2 * size_of::<Item>() + size_of::<(u64, u32)>() + size_of::<(u64, u64)>())
-    + 2 * KEPT
+    + outbox::IDLE
+    + PARTIAL_KEPT
     + 2 * super::secret::FRAME_KEY;
-
-/// Gives back room of a queue that is empty.
-fn trim<T>(queue: &mut VecDeque<T>) {
-    if queue.is_empty() && queue.capacity() > ENTRIES_KEPT {
-        queue.shrink_to(ENTRIES_KEPT);
-    }
-}
 
 /// How much a link holds.
 #[derive(Debug, Clone, Copy)]
@@ -356,6 +350,7 @@ impl Link {
     /// Touches no memory of the poster's after this. Puts with these tickets that are not in frames are forgotten.
     pub fn abandon(&mut self, tickets: &[u64]) {
         self.queue.retain(|item| !matches!(&item.what, What::Put { ticket, .. } if tickets.contains(ticket)));
+        trim(&mut self.queue);
         for sent in &mut self.unacked {
             let mut own = std::mem::take(&mut sent.own);
             for piece in sent.user.drain(..) {
@@ -509,7 +504,7 @@ impl Link {
     /// Keeps `rest`, which is no whole frame.
     pub fn keep(&mut self, rest: &[u8]) {
         let Some(connection) = &mut self.connection else { return };
-        if rest.is_empty() && connection.partial.capacity() > KEPT {
+        if rest.is_empty() && connection.partial.capacity() > PARTIAL_KEPT {
             connection.partial = Vec::new();
         }
         connection.partial.clear();

@@ -29,8 +29,20 @@ impl Chunk {
     }
 }
 
-/// Bytes that an empty outbox keeps, at most.
-pub const KEPT: usize = 4 << 10;
+/// Entries for which each queue of a link keeps room when nothing waits, at most.
+pub const ENTRIES_KEPT: usize = 64;
+
+/// Gives back the room of a queue in which nothing, or one entry that is kept, is left.
+pub fn trim<T>(queue: &mut VecDeque<T>) {
+    if queue.len() <= 1 && queue.capacity() > ENTRIES_KEPT {
+        queue.shrink_to(ENTRIES_KEPT);
+    }
+}
+
+/// Bytes of our own for which an empty outbox keeps room, at most.
+const KEPT: usize = 4 << 10;
+/// Bytes that an empty outbox has on the heap, at most.
+pub const IDLE: usize = KEPT + ENTRIES_KEPT * size_of::<Chunk>();
 
 /// What waits for the socket.
 #[derive(Default)]
@@ -109,6 +121,7 @@ impl Outbox {
                 Chunk::Own(bytes) if is_last && bytes.capacity() <= KEPT => bytes.clear(),
                 _ => drop(self.chunks.pop_front()),
             }
+            trim(&mut self.chunks);
         }
     }
 
@@ -122,5 +135,14 @@ impl Outbox {
                 *chunk = Chunk::Own(bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// Bytes on the heap.
+    pub fn heap(&self) -> usize {
+        let own = |chunk: &Chunk| if let Chunk::Own(bytes) = chunk { bytes.capacity() } else { 0 };
+        self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(own).sum::<usize>()
     }
 }

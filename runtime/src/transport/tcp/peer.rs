@@ -71,6 +71,8 @@ pub struct Peer {
     pub fruitless: u32,
     /// The address that led to it last.
     pub reached_at: Option<std::net::SocketAddr>,
+    /// Where its last proved call came from.
+    pub called_from: Option<std::net::IpAddr>,
     /// When to call it next.
     pub call_at: Option<Instant>,
     /// Something was sent to it since the last turn.
@@ -104,6 +106,7 @@ impl Peer {
             progress: 0,
             fruitless: 0,
             reached_at: None,
+            called_from: None,
             call_at: None,
             bursts: false,
             is_deferred: false,

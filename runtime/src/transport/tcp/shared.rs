@@ -99,6 +99,12 @@ impl Shared {
         }
     }
 
+    /// Whether the thread leaves frames to the program.
+    #[cfg(test)]
+    pub fn naps(&self) -> bool {
+        self.naps.load(SeqCst)
+    }
+
     /// Ends the thread.
     pub fn stop(&self) {
         self.stops.store(true, SeqCst);

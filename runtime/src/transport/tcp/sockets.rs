@@ -23,7 +23,7 @@ pub fn listen(only: Option<IpAddr>) -> Result<(TcpListener, u16)> {
         None => all.map(|address| SocketAddr::new(address, 0)).into(),
     };
     let listener = TcpListener::bind(&*addresses)?;
-    // While this process is stopped, peers call again and again, and the kernel takes their connections.
+    // Peers may call while this process is stopped: the kernel takes their connections.
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();

@@ -331,6 +331,7 @@ impl State {
             }
             let peer = self.core.peer(number);
             peer.nonce = Some(hello.from.1);
+            peer.called_from = stream.peer_addr().ok().map(|from| from.ip().to_canonical());
             // The peer may never have got the proof of ours.
             let is_fresh = peer.connected_at.is_some_and(|at| at.elapsed() < CONFIRM);
             let stays = peer.link.is_connected() && (peer.link.is_confirmed() || is_fresh);

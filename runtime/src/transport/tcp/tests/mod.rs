@@ -205,25 +205,33 @@ fn impatient(stopped: Duration) -> ([End; 2], port::Endpoint<TcpWire>) {
 
 #[test]
 fn a_peer_that_is_stopped_on_a_host_that_answers_is_not_lost() {
-    let (ends, to) = impatient(SHORT.stopped);
-    let came = Rc::new(Cell::new(0));
-    let counter = Rc::clone(&came);
-    let count = move || counter.set(counter.get() + 1);
-    ends[1].interface.set_handler(3, Some(Box::new(move |_| count()))).expect("an id");
-    to.am_short(3, 1, &[]).expect("there is room");
-    wait("the first", || came.get() == 1, || turn(&ends));
-    // A process that is stopped: nobody accepts, nobody reads.
-    let stopped = ends[1].shared().lock();
-    ends[0].cut(1);
-    to.am_short(3, 2, &[]).expect("there is room");
-    let begun = Instant::now();
-    while begun.elapsed() < 4 * SHORT.limit {
-        ends[0].interface.progress();
-        std::thread::sleep(Duration::from_millis(1));
+    // The connection that breaks was called for by either end.
+    for caller in [0, 1] {
+        let (ends, to) = impatient(SHORT.stopped);
+        let came = Rc::new(Cell::new(0));
+        for end in &ends {
+            let count = Rc::clone(&came);
+            let add = move |_: &crate::transport::Message<'_>| count.set(count.get() + 1);
+            end.interface.set_handler(3, Some(Box::new(add))).expect("an id");
+        }
+        let back = ends[1].connect(&ends[0]);
+        [&to, &back][caller].am_short(3, 1, &[]).expect("there is room");
+        wait("the first", || came.get() == 1, || turn(&ends));
+        // A process that is stopped: nobody accepts, nobody reads.
+        let stopped = ends[1].shared().lock();
+        ends[0].cut(1);
+        to.am_short(3, 2, &[]).expect("there is room");
+        let (begun, mut calls) = (Instant::now(), std::collections::HashSet::new());
+        while begun.elapsed() < 3 * SHORT.limit {
+            ends[0].interface.progress();
+            calls.extend(ends[0].shared().lock().calls_from(1));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(stopped);
+        wait("the second", || came.get() == 2, || turn(&ends));
+        assert_eq!(ends[0].shared().lock().core.losses, 0);
+        assert_eq!(calls.len(), 1, "calls that wait at the process that is stopped");
     }
-    drop(stopped);
-    wait("the second", || came.get() == 2, || turn(&ends));
-    assert_eq!(ends[0].shared().lock().core.losses, 0);
 }
 
 #[test]
@@ -249,6 +257,76 @@ fn time_in_which_a_rank_did_not_run_itself_loses_no_peer() {
     assert_eq!(state.core.losses, 0, "it was out of reach for half the limit");
     state.keep_time(begun + hour + limit, Some(begun + hour + limit));
     assert_eq!(state.core.losses, 1);
+}
+
+/// Two ends, and a word of the second that the first can put to.
+struct Served {
+    ends: [End; 2],
+    to: port::Endpoint<TcpWire>,
+    key: crate::transport::key::RemoteKey,
+    word: Box<AtomicU64>,
+    _region: crate::transport::memory::Region,
+    puts: Cell<u64>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let ends = End::pair();
+        let to = ends[0].connect(&ends[1]);
+        let word = Box::new(AtomicU64::new(0));
+        // SAFETY: the memory outlives the region, and is only touched through atomics.
+        let region = unsafe { ends[1].domain.register(word.as_ptr().cast(), 8) }.expect("registers");
+        // SAFETY: packed by a peer whose region lives as long as the key is used.
+        let key = unsafe { ends[0].domain.unpack_key(&ends[1].domain.pack_key(&region)) }.expect("a key");
+        Served { ends, to, key, word, _region: region, puts: Cell::new(0) }
+    }
+
+    /// Puts, and waits until the word has it. Of the second end only the thread serves, or the program, too.
+    fn put(&self, polls: bool) {
+        self.puts.set(self.puts.get() + 1);
+        let bytes = self.puts.get().to_ne_bytes();
+        let put = || self.to.put_short(&bytes, self.key.address(), &self.key) == Ok(());
+        let turns = || turn(&self.ends[..1 + usize::from(polls)]);
+        wait("room", put, turns);
+        wait("the put", || self.word.load(Relaxed) == self.puts.get(), turns);
+    }
+
+    /// Polls until the thread of the second end leaves frames to the program.
+    fn nap(&self) {
+        wait("a nap", || self.ends[1].shared().naps(), || self.put(true));
+    }
+}
+
+#[test]
+fn a_rank_that_polled_and_then_computes_is_served() {
+    let served = Served::new();
+    for _ in 0..5 {
+        served.nap();
+        served.put(false);
+    }
+}
+
+#[test]
+fn a_rank_is_served_while_the_set_of_its_thread_has_no_room() {
+    let served = Served::new();
+    let shared = served.ends[1].shared();
+    let calls = loop {
+        served.nap();
+        let state = shared.lock();
+        // The thread takes its sockets into the set under the lock.
+        if shared.naps() {
+            // A second entry of the same descriptor is refused.
+            state.calls.set.add(&state.data, u64::MAX, sockets::Interest::Nothing).expect("there is room for one");
+            break state.calls.set.clone();
+        }
+    };
+    for _ in 0..5 {
+        served.put(false);
+    }
+    assert!(shared.naps());
+    calls.remove(&shared.lock().data);
+    wait("the end of the nap", || !shared.naps(), || _ = served.ends[1].shared().lock());
+    served.put(false);
 }
 
 #[test]
