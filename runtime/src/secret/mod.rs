@@ -184,12 +184,12 @@ mod tests {
         // The same with data of many blocks, by the definition: sums and products in the field, bit by bit.
         let field_product = |x: u128, y: u128| {
             let step = |(sum, y): (u128, u128), bit: u32| {
-                let sum = if x >> (127 - bit) & 1 == 1 { sum ^ y } else { sum };
-                (sum, if y & 1 == 1 { y >> 1 ^ 0xe1 << 120 } else { y >> 1 })
+                let sum = if (x >> (127 - bit)) & 1 == 1 { sum ^ y } else { sum };
+                (sum, if y & 1 == 1 { (y >> 1) ^ (0xe1 << 120) } else { y >> 1 })
             };
             (0..128).fold((0, y), step).0
         };
-        let data: Vec<u8> = (0..32 * 1024 + 40).map(|at: u32| (at * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..32 * 1024 + 40).map(|at: u32| (at * 7 / 8) as u8).collect();
         // E(K, 0), of the same test case.
         let hash_key = 0xdc95_c078_a240_8989_ad48_a214_9284_2087_u128;
         for len in [0, 1, 15, 16, 17, 63, 64, 65, 500, 4096, data.len()] {
