@@ -90,7 +90,7 @@ fn compile(arguments: Vec<OsString>, mut cxx: bool) -> anyhow::Result<ExitCode> 
             _ => passed.push(argument),
         }
     }
-    let place = Place::find()?;
+    let place = Installation::find()?;
     let (variable, usual) = if cxx { ("CXX", "c++") } else { ("CC", "cc") };
     let chosen = env::var_os(variable).filter(|name| !name.is_empty()).unwrap_or_else(|| usual.into());
     // As make does, a compiler may come with options: CC="gcc -m64".
@@ -122,7 +122,7 @@ fn joined(option: &str, path: &Path) -> OsString {
 }
 
 /// Where headers and libraries are.
-struct Place {
+struct Installation {
     include: PathBuf,
     lib: PathBuf,
 }
@@ -130,19 +130,19 @@ struct Place {
 const SHARED: &str = "libbellwether.so";
 const STATIC: &str = "libbellwether.a";
 
-impl Place {
+impl Installation {
     /// Beside this command: in the prefix it is installed in, or in the folder that cargo has built it in.
-    fn find() -> anyhow::Result<Place> {
+    fn find() -> anyhow::Result<Installation> {
         let command = env::current_exe().context("cannot find the file of this command")?;
         let folder = command.parent().context("this command is in no folder")?;
         if let Some(prefix) = folder.parent() {
-            let place = Place { include: prefix.join("include"), lib: prefix.join("lib") };
+            let place = Installation { include: prefix.join("include"), lib: prefix.join("lib") };
             if place.include.join("cheetah.h").exists() && place.lib.join(SHARED).exists() {
                 return Ok(place);
             }
         }
         let sources = sources();
-        let place = Place { include: sources.join("include"), lib: folder.to_owned() };
+        let place = Installation { include: sources.join("include"), lib: folder.to_owned() };
         if !place.include.exists() {
             bail!(
                 "there is no library: neither is this command in PREFIX/bin beside PREFIX/include and PREFIX/lib, nor are \
@@ -182,7 +182,7 @@ fn build(sources: &Path, folder: &Path) -> anyhow::Result<()> {
 
 /// Copies everything that programs need to `prefix`.
 fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
-    let place = Place::find()?;
+    let place = Installation::find()?;
     let templates = ["bellwether.pc.in", "gaspi.pc.in"].map(|name| {
         let template = sources().join("pkgconfig").join(name);
         fs::read_to_string(&template)

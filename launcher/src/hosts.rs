@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::net::Ipv6Addr;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use bellwether_runtime::bootstrap::launch::{Host, serve_host};
+use clap::Args;
 
 use crate::shell::quoted;
 
@@ -16,14 +17,46 @@ const SIDE: &str = "host-of-job";
 /// What reaches another host if the user names nothing else. Without a terminal of its own, ssh must not ask for a
 /// password. It asks the host every 15 s whether it is there, and ends after three questions without an answer (`ssh_config(5)`): without
 /// that, it would wait for as long as TCP repeats.
-pub const AGENT: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
+const AGENT: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
 
 /// A host, and how many ranks it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct HostSlots {
     pub name: String,
     /// Its CPUs if it is not said.
     pub slots: Option<usize>,
+}
+
+/// The options that name hosts.
+#[derive(Args)]
+pub struct HostOptions {
+    /// The hosts, in the order of their ranks: `a,b:4` has as many ranks on `a` as it has CPUs, and at most 4 on `b`
+    #[arg(long, value_name = "LIST", conflicts_with = "machinefile")]
+    hosts: Option<String>,
+
+    /// A file with the hosts: one on each line for each rank, as gaspi_run takes it, or `host:4` or `host slots=4` for 4 ranks
+    #[arg(short = 'm', long, value_name = "FILE")]
+    machinefile: Option<PathBuf>,
+
+    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`; it is split at blanks
+    #[arg(long, value_name = "CMD", default_value = AGENT)]
+    pub agent: String,
+}
+
+impl HostOptions {
+    /// The hosts that the user names.
+    pub fn hosts(&self) -> anyhow::Result<Option<Vec<HostSlots>>> {
+        match (&self.hosts, &self.machinefile) {
+            (Some(hosts), _) => Ok(Some(list(hosts).map_err(anyhow::Error::msg).context("cannot use --hosts")?)),
+            (None, Some(path)) => file(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Where they are named.
+    pub fn named_by(&self) -> String {
+        self.machinefile.as_ref().map_or("--hosts".into(), |path| path.display().to_string())
+    }
 }
 
 /// Serves a launcher as the launcher of this host, if the arguments say so; gives the exit status.
@@ -33,13 +66,14 @@ pub fn hidden() -> Option<u8> {
 }
 
 /// `a,b:4`.
-pub fn list(text: &str) -> Result<Vec<Place>, String> {
-    let places: Vec<Place> = text.split(',').map(|host| place(host.trim(), None)).collect::<Result<_, _>>()?;
+fn list(text: &str) -> Result<Vec<HostSlots>, String> {
+    let places: Vec<HostSlots> = text.split(',').map(|host| place(host.trim(), None)).collect::<Result<_, _>>()?;
     // Each of its entries would start as many ranks as it has CPUs.
-    let is_double =
-        |place: &&Place| place.slots.is_none() && places.iter().filter(|other| other.name == place.name).count() > 1;
+    let is_double = |place: &&HostSlots| {
+        place.slots.is_none() && places.iter().filter(|other| other.name == place.name).count() > 1
+    };
     match places.iter().find(is_double) {
-        Some(Place { name, .. }) => Err(format!(
+        Some(HostSlots { name, .. }) => Err(format!(
             "`{name}` is named more than once: name it once, or write a number behind each, as in `{name}:1`"
         )),
         None => Ok(places),
@@ -47,23 +81,23 @@ pub fn list(text: &str) -> Result<Vec<Place>, String> {
 }
 
 /// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`.
-pub fn file(path: &Path) -> anyhow::Result<Vec<Place>> {
+fn file(path: &Path) -> anyhow::Result<Vec<HostSlots>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     lines(&text).map_err(anyhow::Error::msg).with_context(|| format!("cannot use {}", path.display()))
 }
 
-fn lines(text: &str) -> Result<Vec<Place>, String> {
-    let mut places: Vec<Place> = Vec::new();
+fn lines(text: &str) -> Result<Vec<HostSlots>, String> {
+    let mut places: Vec<HostSlots> = Vec::new();
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let next = match words[..] {
             [] => continue,
             [host] => place(host, Some(1))?,
             [host, slots] if slots.starts_with("slots=") => {
-                let Place { name, slots: None } = place(host, None)? else {
+                let HostSlots { name, slots: None } = place(host, None)? else {
                     return Err(format!("`{line}`: the number of ranks stands there twice; keep `slots=N` or `:N`"));
                 };
-                Place { name, slots: Some(number(&slots["slots=".len()..], line)?) }
+                HostSlots { name, slots: Some(number(&slots["slots=".len()..], line)?) }
             }
             [_, ref more @ ..] => {
                 let more = more.join(" ");
@@ -71,7 +105,7 @@ fn lines(text: &str) -> Result<Vec<Place>, String> {
             }
         };
         match (places.last_mut(), next.slots) {
-            (Some(Place { name, slots: Some(slots) }), Some(more)) if *name == next.name => {
+            (Some(HostSlots { name, slots: Some(slots) }), Some(more)) if *name == next.name => {
                 *slots = slots.saturating_add(more);
             }
             _ => places.push(next),
@@ -87,7 +121,7 @@ fn number(text: &str, whole: &str) -> Result<usize, String> {
 }
 
 /// `name`, `name:N`, an address of IPv6, or one in brackets with `:N`; `slots` if there is no N.
-fn place(text: &str, slots: Option<usize>) -> Result<Place, String> {
+fn place(text: &str, slots: Option<usize>) -> Result<HostSlots, String> {
     let wrong = || format!("`{text}` is no host: expected a name, or `name:N` for at most N ranks");
     let (name, slots) = match (text.strip_prefix('['), text.split_once(':')) {
         (Some(rest), _) => {
@@ -110,7 +144,7 @@ fn place(text: &str, slots: Option<usize>) -> Result<Place, String> {
     if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
         return Err(wrong());
     }
-    Ok(Place { name: name.into(), slots })
+    Ok(HostSlots { name: name.into(), slots })
 }
 
 /// Whether this is an address of IPv6, with or without a user before it and an interface behind it.
@@ -136,7 +170,7 @@ fn own_name() -> anyhow::Result<String> {
 }
 
 /// How many ranks this host takes, if it is the only one.
-pub fn only_here(places: &[Place]) -> anyhow::Result<Option<usize>> {
+pub fn only_here(places: &[HostSlots]) -> anyhow::Result<Option<usize>> {
     let own = own_name()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let is_here = places.iter().all(|place| is_own(&place.name, &own));
@@ -145,19 +179,19 @@ pub fn only_here(places: &[Place]) -> anyhow::Result<Option<usize>> {
 }
 
 /// The commands that start the launchers of the hosts: this program, through `agent` on other hosts than this one.
-pub fn commands(places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
+pub fn commands(places: &[HostSlots], agent: &str) -> anyhow::Result<Vec<Host>> {
     commands_of(SIDE, places, agent)
 }
 
 /// The commands that start this program with the argument `side` on the hosts, through `agent` on other hosts than this one.
-pub fn commands_of(side: &str, places: &[Place], agent: &str) -> anyhow::Result<Vec<Host>> {
+pub fn commands_of(side: &str, places: &[HostSlots], agent: &str) -> anyhow::Result<Vec<Host>> {
     let own = own_name()?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let agent: Vec<OsString> = agent.split_whitespace().map(OsString::from).collect();
     if agent.is_empty() {
         bail!("--agent names no command");
     }
-    let host = |place: &Place| {
+    let host = |place: &HostSlots| {
         let command: Vec<OsString> = if is_own(&place.name, &own) {
             vec![program.clone().into_os_string(), side.into()]
         } else {
@@ -173,8 +207,8 @@ pub fn commands_of(side: &str, places: &[Place], agent: &str) -> anyhow::Result<
 mod tests {
     use super::*;
 
-    fn of(name: &str, slots: Option<usize>) -> Place {
-        Place { name: name.into(), slots }
+    fn of(name: &str, slots: Option<usize>) -> HostSlots {
+        HostSlots { name: name.into(), slots }
     }
 
     #[test]

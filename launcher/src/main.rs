@@ -68,8 +68,5 @@ fn main() -> ExitCode {
         Command::Completions(completions) => completions.run(Cli::command()),
         Command::Man(manual) => manual.run(Cli::command()),
     });
-    result.unwrap_or_else(|error| {
-        eprintln!("bellwether: {error:#}");
-        ExitCode::from(run::status_of(&error))
-    })
+    result.unwrap_or_else(|error| run::tell(&error))
 }

@@ -1,7 +1,6 @@
 //! `bellwether run`: starts a job and stays until its last rank has ended.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use crate::doctor;
 use crate::example::{self, Example};
-use crate::hosts::{self, Place};
+use crate::hosts::{self, HostOptions, HostSlots};
 use crate::slurm;
 
 /// The exit status if the system does not let the job start, or a host cannot be reached.
@@ -65,17 +64,8 @@ pub struct Run {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = ranks, required_unless_present_any = ["machinefile", "hosts"])]
     ranks: Option<usize>,
 
-    /// The hosts to start ranks on, in this order: `a,b:4` starts as many on `a` as it has CPUs, and at most 4 on `b`
-    #[arg(long, value_name = "LIST", conflicts_with = "machinefile")]
-    hosts: Option<String>,
-
-    /// A file with the hosts: one on each line for each rank, as gaspi_run takes it, or `host:4` or `host slots=4` for 4 ranks
-    #[arg(short = 'm', long, value_name = "FILE")]
-    machinefile: Option<PathBuf>,
-
-    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`; it is split at blanks
-    #[arg(long, value_name = "CMD", default_value = hosts::AGENT)]
-    agent: String,
+    #[command(flatten)]
+    hosts: HostOptions,
 
     /// Which CPUs a rank may use: `core` binds each rank to one CPU, in turn; `none` leaves that to the system
     #[arg(long, value_enum, default_value = "none")]
@@ -134,7 +124,7 @@ pub enum Binding {
 impl Run {
     /// Runs the job and gives its exit status.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let places = self.places()?;
+        let places = self.hosts.hosts()?;
         let ranks = self.ranks(places.as_deref())?;
         let (program, args) = self.program()?;
         if let (None, Some(allocation)) = (&places, slurm::allocation()) {
@@ -159,20 +149,24 @@ impl Run {
         if self.survive {
             spec.extra_env.push(("BELLWETHER_SURVIVE".into(), "on".into()));
         }
-        let is_here = |places: &Vec<Place>| matches!(hosts::only_here(places), Ok(Some(_)));
+        let is_here = |places: &Vec<HostSlots>| matches!(hosts::only_here(places), Ok(Some(_)));
         let elsewhere = places.as_ref().filter(|places| !is_here(places)).map(|places| names(places));
-        let outcome = self.start(places, &spec, ranks).inspect_err(|error| {
-            let unable = |error: &LaunchError| error.status() == UNABLE;
-            if error.downcast_ref().is_some_and(unable) || error.is::<bellwether_runtime::Error>() {
-                explain(ranks, elsewhere.as_deref());
+        let outcome = match self.start(places, &spec, ranks) {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let status = tell(&error);
+                if may_be_explained(&error) {
+                    explain(ranks, elsewhere.as_deref());
+                }
+                return Ok(status);
             }
-        })?;
+        };
         // Statuses are below 256 for every cause; a program's own code is cut to 8 bits by the system.
         Ok(ExitCode::from((outcome.status() & 0xff) as u8))
     }
 
     /// Starts the ranks and watches them to the end.
-    fn start(&self, places: Option<Vec<Place>>, spec: &JobSpec<'_>, ranks: usize) -> anyhow::Result<Outcome> {
+    fn start(&self, places: Option<Vec<HostSlots>>, spec: &JobSpec<'_>, ranks: usize) -> anyhow::Result<Outcome> {
         let here = || -> anyhow::Result<Outcome> {
             Ok(OwnedJob::create(ranks, &Settings::from_env()?)?.supervise(spec.clone())?)
         };
@@ -184,24 +178,15 @@ impl Run {
                 Err(LaunchError::NoRoom { ranks, all, each, example }.into())
             }
             None if self.survive => bail!("--survive is for jobs on one host; leave it out, or name one host alone"),
-            None => Ok(supervise_hosts(spec, &hosts::commands(&places, &self.agent)?)?),
-        }
-    }
-
-    /// The hosts that the user names.
-    fn places(&self) -> anyhow::Result<Option<Vec<Place>>> {
-        match (&self.hosts, &self.machinefile) {
-            (Some(hosts), _) => Ok(Some(hosts::list(hosts).map_err(anyhow::Error::msg).context("cannot use --hosts")?)),
-            (None, Some(path)) => hosts::file(path).map(Some),
-            (None, None) => Ok(None),
+            None => Ok(supervise_hosts(spec, &hosts::commands(&places, &self.hosts.agent)?)?),
         }
     }
 
     /// The number of ranks, of the command line or of the hosts.
-    fn ranks(&self, places: Option<&[Place]>) -> anyhow::Result<usize> {
+    fn ranks(&self, places: Option<&[HostSlots]>) -> anyhow::Result<usize> {
         let slots = places
             .and_then(|places| places.iter().try_fold(0, |sum: usize, place| Some(sum.saturating_add(place.slots?))));
-        let what = self.machinefile.as_ref().map_or("--hosts".into(), |path| path.display().to_string());
+        let what = self.hosts.named_by();
         match (self.ranks, slots) {
             (Some(ranks), Some(slots)) if ranks > slots => {
                 bail!("{what} has room for {slots} ranks, and -n asks for {ranks}")
@@ -229,7 +214,7 @@ impl Run {
 }
 
 /// Hosts, as `--hosts` takes them.
-fn names(places: &[Place]) -> String {
+fn names(places: &[HostSlots]) -> String {
     places.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(",")
 }
 
@@ -245,12 +230,17 @@ fn explain(ranks: usize, hosts: Option<&str>) {
     }
 }
 
-/// The exit status for an error of this command.
-pub fn status_of(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<LaunchError>() {
-        Some(error) => error.status() as u8,
-        None => 2,
-    }
+/// Whether the machine, and not what the user wrote, may have kept the job from starting.
+fn may_be_explained(error: &anyhow::Error) -> bool {
+    let is_machine = |error: &bellwether_runtime::Error| !matches!(error, bellwether_runtime::Error::Setting { .. });
+    error.downcast_ref().is_some_and(|error: &LaunchError| error.status() == UNABLE)
+        || error.downcast_ref().is_some_and(is_machine)
+}
+
+/// Prints an error of this command, and gives its exit status.
+pub fn tell(error: &anyhow::Error) -> ExitCode {
+    eprintln!("bellwether: {error:#}");
+    ExitCode::from(error.downcast_ref::<LaunchError>().map_or(2, |error| error.status() as u8))
 }
 
 /// A number of ranks, for the command line.

@@ -40,7 +40,7 @@ fn one(findings: &Value, what: &str) -> (String, String, String) {
     (text(worst, "state"), text(worst, "found"), text(worst, "mend"))
 }
 
-fn file(folder: &TempDir, name: &str, text: &str, mode: u32) -> String {
+fn file(folder: &TempDir, name: &str, text: impl AsRef<[u8]>, mode: u32) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, text).expect("there is room");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
@@ -48,7 +48,7 @@ fn file(folder: &TempDir, name: &str, text: &str, mode: u32) -> String {
 }
 
 fn script(folder: &TempDir, name: &str, text: &str) -> String {
-    file(folder, name, &format!("#!/bin/sh\n{text}\n"), 0o755)
+    file(folder, name, format!("#!/bin/sh\n{text}\n"), 0o755)
 }
 
 fn folder() -> TempDir {
@@ -154,6 +154,13 @@ fn a_start_that_fails_names_what_explains_it() {
     let done = run(limited(bellwether(&["run", "-n", "2", "true"]), libc::RLIMIT_NOFILE, 100, 100));
     assert_eq!(done.code(), 125);
     assert!(done.err.contains("open files: 100") && done.err.contains("mend: echo"), "{}", done.err);
+    let (error, explained) = (done.err.find("need 134 open files"), done.err.find("mend: echo"));
+    assert!(error.is_some() && error < explained, "the error stands first: {}", done.err);
+    // A setting that is wrong is what the user wrote.
+    let mut command = limited(bellwether(&["run", "-n", "2", "true"]), libc::RLIMIT_FSIZE, 1000, 1000);
+    command.env("BELLWETHER_TRANSPORT", "oops");
+    let done = run(command);
+    assert!(done.err.contains("oops") && !done.err.contains("mend:"), "{}", done.err);
     // A program that is not there has its own error, and a job that starts says nothing.
     let done = run(bellwether(&["run", "-n", "2", "./nothing-is-here"]));
     assert!(done.code() == 127 && !done.err.contains("mend:"), "{}", done.err);
@@ -181,17 +188,44 @@ fn program_with(folder: &TempDir, name: &str, stays: bool) -> String {
 #[test]
 fn a_program_that_cannot_run_here() {
     let folder = folder();
+    // An ELF file of the number of no machine.
+    let mut other = std::fs::read("/bin/true").expect("every Linux has it");
+    other[18..20].copy_from_slice(&[0xfe, 0xfe]);
     let cases = [
-        (folder.path().join("nothing").display().to_string(), "is not there", "ls -l"),
-        (file(&folder, "text", "no program", 0o644), "may not be executed", "chmod +x"),
+        (folder.path().join("nothing").display().to_string(), "there is no such file", "ls -l"),
+        (file(&folder, "text", "no program", 0o644), "it is not executable", "chmod +x"),
+        (folder.path().display().to_string(), "it is a folder", "ls -l"),
+        (file(&folder, "nonsense", "nonsense", 0o755), "neither a program nor a script", "file "),
+        (
+            file(&folder, "script", "#!/nowhere/at-all -x\n", 0o755),
+            "a script for \"/nowhere/at-all\"",
+            "ls -l /nowhere/at-all",
+        ),
+        (file(&folder, "other", &other, 0o755), "another processor", "cargo build"),
         (program_with(&folder, "libgone-from-here.so.3", false), "libgone-from-here.so.3", "export LD_LIBRARY_PATH="),
     ];
-    for (program, found_has, mend_has) in cases {
-        let (code, all) = examined(bellwether(&["doctor", "-n", "2", &program]));
+    for (program, found_has, mend_has) in &cases {
+        let (code, all) = examined(bellwether(&["doctor", "-n", "2", program]));
         let (state, found, mend) = finding(&all, 0, "program");
         assert_eq!((&*state, code), ("error", 1), "{found}");
         assert!(found.contains(found_has) && mend.contains(mend_has), "{found}: {mend}");
     }
+    // What lies here has a name with a folder.
+    let named = std::path::Path::new(&cases[1].0).parent().expect("a folder");
+    file(&folder, "here", "#!/bin/sh\n", 0o755);
+    let mut command = bellwether(&["doctor", "-n", "2", "here"]);
+    command.current_dir(named);
+    let (_, all) = examined(command);
+    assert_eq!(finding(&all, 0, "program").2, "bellwether doctor ./here  # and start it by this name");
+    // A C library that is too old: one machine has not both, so `ldd` is a stand-in.
+    script(&folder, "ldd", "echo \"$1: /lib/libc.so.6: version \\`GLIBC_9.99' not found (required by $1)\" >&2");
+    let (_, all) = examined(in_path(&folder, bellwether(&["doctor", "-n", "2", "/bin/true"])));
+    let (state, found, mend) = finding(&all, 0, "program");
+    assert_eq!(state, "error");
+    assert!(
+        found.contains("needs GLIBC_9.99 of libc.so.6") && mend.contains("cargo build --release"),
+        "{found}: {mend}"
+    );
 }
 
 #[test]
@@ -278,7 +312,7 @@ fn hosts_that_cannot_be_reached() {
         ("exit 127", "exit status: 127", "scp "),
         ("exit 126", "exit status: 126", "chmod +x"),
         ("exec sleep 1000", "does not answer in time", "agent b true"),
-        // What it leaves behind holds its standard error.
+        // A child that the agent leaves behind keeps its standard error open.
         ("echo gone >&2; sleep 1000 >/dev/null & echo $! > $(dirname $0)/left; exit 3", "gone", "agent b true"),
     ];
     for (agent, found_has, mend_has) in cases {

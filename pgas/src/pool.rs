@@ -1,11 +1,11 @@
 //! Threads inside a rank: rayon on the rank's share of the node's cores.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bellwether_runtime::{
-    Error, Mapped, Placed, Pod, Progress, Result, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
+    Error, Mapped, Placed, Pod, Progress, Result, Server, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
 };
 
 /// A rayon pool for this rank, with one thread for each core of its equal share of the node's cores, at least one. Threads are
@@ -47,6 +47,7 @@ pub struct Pool {
     threads: rayon::ThreadPool,
     pinned: bool,
     progress: Progress,
+    server: Server,
     contexts: Arc<Contexts>,
 }
 
@@ -114,10 +115,10 @@ impl Pool {
     ///
     /// Where ranks reach each other over a network each thread gets a [context](World::context), as far as the network has
     /// interfaces; further threads share these. Over RDMA a context takes about 8 MB of buffers and a helper thread. The first context
-    /// closes the registration of handlers.
+    /// closes the registration of handlers. A rank with pools has the descriptors of a [`WakeUp`](crate::WakeUp), four for all of them.
     ///
     /// # Errors
-    /// [`Error::Os`] if the system has no more threads. Over a network [`Error::NoContext`] if it has no interface for even
+    /// [`Error::Os`] if the system has no more threads or descriptors. Over a network [`Error::NoContext`] if it has no interface for even
     /// one context.
     #[track_caller]
     pub fn new(world: &World) -> Result<Pool> {
@@ -173,7 +174,8 @@ impl Pool {
         let progress = world.progress();
         let count = if progress.is_mapped() { 0 } else { threads.current_num_threads() };
         let contexts = Arc::new(Contexts::new(contexts(world, count)?));
-        Ok(Pool { threads, pinned, progress, contexts })
+        let server = progress.server()?;
+        Ok(Pool { threads, pinned, progress, server, contexts })
     }
 
     /// Whether each thread is pinned to one core. `false` for [`Pool::with_threads`]; if the launcher bound this rank to part
@@ -188,27 +190,29 @@ impl Pool {
         self.threads.current_num_threads()
     }
 
-    /// Runs `work` on the pool and waits for it; this thread makes progress meanwhile.
+    /// Runs `work` on the pool and waits for it; this thread makes progress meanwhile, and sleeps until something comes, as in
+    /// [`World::serve_while`]. Ranks that send or ring pay a system call while it sleeps. Errors of messages that were delivered, and
+    /// failed peers, are reported by the next call.
     ///
     /// # Panics
-    /// If `work` does; in a forked child, where the pool has no threads.
+    /// If `work` does; in a forked child, where the pool has no threads; with the first panic of a handler, when `work` has ended.
     #[track_caller]
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if let Err(forked) = self.progress.check_own("Pool::install").placed() {
             panic!("{forked}");
         }
-        let done = AtomicBool::new(false);
         let mut result = None;
         // Before the pool's threads begin.
         let _lent = self.progress.lend_contexts();
+        let served = self.server.begin();
         self.threads.in_place_scope(|scope| {
-            scope.spawn(|_| {
-                // Also when it panics, which the scope passes on.
-                let _end = End(&done);
-                result = Some(work());
+            let (working, result) = (served.working(), &mut result);
+            scope.spawn(move |_| {
+                // Ends also when the work panics, which the scope passes on.
+                let _working = working;
+                *result = Some(work());
             });
-            // Pairs with the Release in `End`.
-            self.progress.poll_until(|| done.load(Ordering::Acquire));
+            served.serve("serving other ranks while a pool computes");
         });
         result.expect("the scope ends when the work has")
     }
@@ -222,15 +226,6 @@ impl Pool {
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} threads, {})", self.threads(), if self.pinned { "pinned" } else { "not pinned" })
-    }
-}
-
-/// Tells that the work has ended.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -3,10 +3,15 @@
 mod worlds;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bellwether::array::{Distribution, Ghosts, GlobalArray, Layout};
 use bellwether::rayon::{self, prelude::*};
-use bellwether::{Pool, Result, Threads, World};
+use bellwether::{Pool, Result, Settings, Threads, Transport, World};
+use bellwether_tests::serving::is_set;
 use bellwether_tests::watchdog;
 use worlds::everywhere;
 
@@ -289,5 +294,74 @@ fn each_thread_of_the_ranks_pools_has_a_core_of_its_own() {
             taken.extend(core);
         }
         assert_eq!(taken, allowed, "none is left idle");
+    }
+}
+
+#[test]
+fn a_rank_that_waits_for_its_pool_sleeps_while_nothing_comes() {
+    const IDLE: Duration = Duration::from_millis(500);
+    let cpu_time = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    worlds::on_threads(&bellwether::Settings::default(), &[2], |world| {
+        let pool = Pool::with_threads(world, 1)?;
+        world.barrier()?;
+        if world.rank() == 1 {
+            let before = cpu_time();
+            pool.install(|| std::thread::sleep(IDLE));
+            let used = cpu_time() - before;
+            // Of this thread alone, however busy the machine is.
+            assert!(used < IDLE / 20, "{used:?} of {IDLE:?}");
+        }
+        world.barrier()
+    });
+}
+
+/// Rank 1 delivers calls while its pool works, as `began` tells. One of them panics, and the work ends by a later one.
+fn is_served(world: &World, began: &AtomicBool) -> Result<()> {
+    let over = Arc::new(AtomicBool::new(false));
+    world.set_state(Arc::clone(&over));
+    let pool = Pool::with_threads(world, 1)?;
+    world.barrier()?;
+    if world.rank() == 1 {
+        let ended = AtomicBool::new(false);
+        let work = || {
+            began.store(true, Ordering::Release);
+            ended.store(is_set(&over), Ordering::Relaxed);
+        };
+        let caught = catch_unwind(AssertUnwindSafe(|| pool.install(work)));
+        assert_eq!(caught.expect_err("panics").downcast_ref(), Some(&"of a handler"));
+        assert!(ended.load(Ordering::Relaxed), "the rank serves until the work ends");
+    } else {
+        // Else the handler might run in the barrier, and its panic come out of that.
+        while !began.load(Ordering::Acquire) {
+            // What it sent in the barrier may need that.
+            world.poll()?;
+            std::thread::yield_now();
+        }
+        for round in 0..5 {
+            // Long enough that rank 1 may have fallen asleep.
+            world.sleep(Duration::from_millis(3));
+            assert_eq!(world.call(1, round, |_, x: u32| x + 1)?.wait()?, round + 1);
+        }
+        world.invoke(1, (), |_, ()| panic!("of a handler"))?;
+        world.invoke(1, (), |context, ()| {
+            let over = context.state::<Arc<AtomicBool>>().expect("set before the barrier");
+            over.store(true, Ordering::Release);
+        })?;
+    }
+    // Rank 0 hears of the panic, here or in a later call, and may leave.
+    let _ = world.barrier();
+    Ok(())
+}
+
+#[test]
+fn a_rank_serves_while_its_pool_works() {
+    for transport in [Transport::Auto, Transport::ShmContract, Transport::Tcp] {
+        let mut settings = Settings::default();
+        settings.transport = transport;
+        let began = AtomicBool::new(false);
+        worlds::on_threads(&settings, &[2], |world| is_served(world, &began));
     }
 }

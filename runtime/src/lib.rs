@@ -20,6 +20,7 @@ mod settings;
 pub mod sleep;
 mod sync;
 mod team;
+mod thread;
 pub mod transport;
 pub mod vocabulary;
 mod world;
@@ -48,4 +49,4 @@ pub use crate::world::{
     Threads, Waitable, WakeOn, WakeUp, Word, World, threads,
 };
 #[doc(hidden)]
-pub use crate::world::{LargeJob, Lent, Poller, Reach};
+pub use crate::world::{LargeJob, Lent, Poller, Reach, Served, Server, Working};

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bellwether_runtime::{
-    Builder, Completion, Counter, Error, HandlerId, Landing, LandingId, Operation, Result, Sum, Symmetric, Team,
-    ThreadContext, ThreadOperation, Waitable, World,
+    Bell, Builder, Completion, Counter, Error, HandlerId, Landing, LandingId, Operation, Piece, Posted, Result, Sum,
+    Symmetric, Team, ThreadContext, ThreadOperation, ThreadPosted, Waitable, World,
 };
 
 const SOON: Duration = Duration::from_millis(5);
@@ -241,91 +241,320 @@ pub fn messages_at_once(
     world.barrier()
 }
 
+/// The ways to put at once.
+pub const PUT_WAYS: usize = 18;
+/// Elements of a part.
+const PART: usize = 64;
+
+/// What puts at once go by.
+struct Puts<'w> {
+    world: &'w World,
+    numbers: &'w Symmetric<u64>,
+    bell: &'w Bell,
+    signals: &'w Symmetric<u64>,
+    /// The number of rank 1's.
+    segment: u32,
+    context: &'w ThreadContext,
+    counted: Counter,
+    posted: Vec<Posted<()>>,
+    of_context: Vec<ThreadPosted<'w, ()>>,
+    /// Operations that found no room, with their events.
+    kept: Option<Operation<'w>>,
+    kept_of_context: Option<ThreadOperation<'w>>,
+}
+
+impl Puts<'_> {
+    /// Puts one element at a time.
+    fn is_single(way: usize) -> bool {
+        [1, 3, 5, 16, 17].contains(&way)
+    }
+
+    fn of_context(way: usize) -> bool {
+        way >= 12
+    }
+
+    /// Puts a part to rank 1, in one of the ways: all of it, or one element.
+    fn put(&mut self, way: usize, part: usize) -> Result<()> {
+        let Puts { world, numbers, bell, signals, segment, context, counted, .. } = self;
+        let (start, value, values) = (part * PART, part as u64 + 1, [part as u64 + 1; PART]);
+        let (array, of_threads) = (numbers.for_threads(), bell.for_threads());
+        let (bytes, at) = (values.map(u64::to_ne_bytes), start * size_of::<u64>());
+        let half = PART / 2;
+        // Not one piece: the second half comes first.
+        let pieces = [half, 0].map(|from| Piece { rank: 1, start: start + from, count: half });
+        match way {
+            0 => numbers.try_put_slice(1, start, &values),
+            1 => numbers.try_put(1, start, value),
+            2 => numbers.try_put_slice_bell(1, start, &values, bell),
+            3 => numbers.try_put_bell(1, start, value, bell),
+            4 => numbers.try_put_slice_async(1, start, &values).map(|put| self.posted.push(put)),
+            5 => numbers.try_put_async(1, start, value).map(|put| self.posted.push(put)),
+            6 => with(
+                &mut self.kept,
+                || world.operation().source(&*counted).effect(&*counted),
+                |put| put.try_put(numbers, 1, start, &values),
+            ),
+            7 => world.try_put_segment(1, *segment, at, bytes.as_flattened()),
+            8 => world.try_put_segment_bell(1, *segment, at, bytes.as_flattened(), bell),
+            9 => numbers.try_put_pieces(&pieces, &values),
+            10 => numbers.try_put_pieces_async(&pieces, &values).map(|put| self.posted.push(put)),
+            11 => numbers.try_put_slice_signal(1, start, &values, signals, 0),
+            12 => context.try_put_slice(&array, 1, start, &values),
+            13 => context.try_put_slice_bell(&array, 1, start, &values, &of_threads),
+            14 => context.try_put_slice_async(&array, 1, start, &values).map(|put| self.of_context.push(put)),
+            15 => with(
+                &mut self.kept_of_context,
+                || context.operation().source(&*counted).effect(&*counted),
+                |put| put.try_put(&array, 1, start, &values),
+            ),
+            16 => context.try_put(&array, 1, start, value),
+            _ => context.try_put_bell(&array, 1, start, value, &of_threads),
+        }
+    }
+}
+
+/// Whether there was room.
+fn had_room(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Error::WouldBlock { rank: 1, place, .. }) => {
+            assert!(place.to_string().contains(file!()), "{place}");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Rank 0 puts to rank 1, whose interface serves nothing now, until no more is kept: what was refused has not happened, and what was
 /// not has, once. `largest` bytes are kept at most.
 pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl FnOnce()) -> Result<()> {
-    const PART: usize = 64;
     let parts = 4 * largest / (8 * PART);
     let numbers: Symmetric<u64> = world.alloc(parts * PART)?;
     let (bell, done) = (world.bell()?, world.bell()?);
-    let rung = world.alloc::<u64>(1)?;
+    let (refusals, signals) = (world.alloc::<u64>(1)?, world.alloc::<u64>(1)?);
+    let segment = world.segment(parts * PART * size_of::<u64>())?;
+    let context = world.context()?;
+    let number = world.allgather(&[segment.number()])?[1];
+    if world.rank() == 0 {
+        // The network has made its connections, and knows the memory of rank 1, before that stays away.
+        world.put_segment(1, number, 0, &[0; 8])?;
+        context.put(&numbers.for_threads(), 1, 0, 0)?;
+        context.flush(1)?;
+    }
     world.barrier()?;
     let value = |part: usize| part as u64 + 1;
+    let single = Puts::is_single(way);
     if world.rank() == 1 {
         stay_away();
         done.wait(1)?;
     } else if world.rank() == 0 {
-        let (mut posted, mut kept, counted) = (Vec::new(), None, Counter::new());
-        let mut put = |part: usize| {
-            let (start, values) = (part * PART, [value(part); PART]);
-            let outcome = match way {
-                0 => numbers.try_put_slice(1, start, &values),
-                1 => numbers.try_put(1, start, value(part)),
-                2 => numbers.try_put_slice_bell(1, start, &values, &bell),
-                3 => numbers.try_put_bell(1, start, value(part), &bell),
-                4 => numbers.try_put_slice_async(1, start, &values).map(|put| posted.push(put)),
-                5 => numbers.try_put_async(1, start, value(part)).map(|put| posted.push(put)),
-                _ => with(
-                    &mut kept,
-                    || world.operation().source(&counted).effect(&counted),
-                    |put| put.try_put(&numbers, 1, start, &values),
-                ),
-            };
-            match outcome {
-                Ok(()) => Ok(true),
-                Err(Error::WouldBlock { rank: 1, place, .. }) => {
-                    assert!(place.to_string().contains(file!()), "{place}");
-                    Ok(false)
-                }
-                Err(error) => Err(error),
-            }
+        let mut puts = Puts {
+            world,
+            numbers: &numbers,
+            bell: &bell,
+            signals: &signals,
+            segment: number,
+            context: &context,
+            counted: Counter::new(),
+            posted: Vec::new(),
+            of_context: Vec::new(),
+            kept: None,
+            kept_of_context: None,
         };
         let mut part = 0;
         // Single elements need more of them.
-        let again = if way.is_multiple_of(2) { 1 } else { PART };
+        let again = if single { PART } else { 1 };
         let refused = 'full: loop {
             assert!(part < parts, "way {way}: there is always room");
             for _ in 0..again {
-                if !put(part)? {
+                if !had_room(puts.put(way, part))? {
                     break 'full part;
                 }
             }
             part += 1;
         };
-        if again == 1 {
-            assert!(refused > 0 && !put(refused)?, "way {way}");
+        if !single {
+            assert!(refused > 0 && !had_room(puts.put(way, refused))?, "way {way}");
         }
         // The refused part is left out. All others find room in time.
         for part in refused + 1..parts {
-            while !put(part)? {
+            while !had_room(puts.put(way, part))? {
                 world.poll()?;
                 world.sleep(Duration::from_micros(10));
             }
         }
-        if !posted.is_empty() {
-            bellwether_runtime::Posted::wait_all(posted)?;
-        }
+        Posted::wait_all(puts.posted)?;
+        puts.of_context.into_iter().try_for_each(|put| put.wait())?;
         world.fence();
-        if way == 6 {
+        if Puts::of_context(way) {
+            context.flush_all()?;
+        }
+        if way == 6 || way == 15 {
             // Of all parts but the refused one, whose operation another has used.
             let all = 2 * (parts as u64 - 1);
-            assert_eq!(world.wait_counter(&counted, all)?, all);
+            assert_eq!(world.wait_counter(&puts.counted, all)?, all);
         }
-        rung.put(1, 0, refused as u64)?;
+        refusals.put(1, 0, refused as u64)?;
         done.ring(1)?;
     }
     world.barrier()?;
     if world.rank() == 1 {
-        let refused = rung.load(0) as usize;
+        let refused = refusals.load(0) as usize;
+        let came = |at: usize| -> Result<u64> {
+            let mut bytes = [0; 8];
+            if [7, 8].contains(&way) {
+                segment.read(8 * at, &mut bytes)?;
+                return Ok(u64::from_ne_bytes(bytes));
+            }
+            Ok(numbers.load(at))
+        };
         for part in 0..parts {
-            let came = numbers.load(part * PART);
-            // With single elements the refused one may have had some that went before.
-            let expected = if part == refused && way.is_multiple_of(2) { 0 } else { value(part) };
-            assert!(came == expected || (part == refused && came == 0), "way {way}: part {part} is {came}");
+            for at in if single { 0..1 } else { 0..PART } {
+                let came = came(part * PART + at)?;
+                // With single elements the refused one may have had some that went before.
+                let expected = if part == refused && !single { 0 } else { value(part) };
+                assert!(came == expected || (part == refused && came == 0), "way {way}: part {part} is {came}");
+            }
         }
-        if way == 2 {
-            assert_eq!(bell.count()?, parts as u64 - 1, "one ring for each put, and none for what was refused");
+        let rings = match way {
+            11 => signals.signals(0),
+            _ => bell.count()?,
+        };
+        if [2, 8, 11, 13].contains(&way) {
+            assert_eq!(rings, parts as u64 - 1, "way {way}: one ring for each put, and none for what was refused");
         }
+    }
+    world.barrier()?;
+    drop(context);
+    segment.close()?;
+    world.barrier()
+}
+
+/// The ways to ring at once.
+pub const RING_WAYS: usize = 4;
+
+/// Rank 0 rings at rank 1, whose interface serves nothing now, until there is no room: each ring that was not refused counts, once.
+pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Result<()> {
+    const MOST: u64 = 10_000;
+    const AFTER: u64 = 50;
+    let (bell, done) = (world.bell()?, world.bell()?);
+    let (rings, signals) = (world.alloc::<u64>(1)?, world.alloc::<u64>(1)?);
+    let (segment, context) = (world.segment(8)?, world.context()?);
+    let number = world.allgather(&[segment.number()])?[1];
+    if world.rank() == 0 {
+        world.put_segment(1, number, 0, &[0; 8])?;
+        context.put(&rings.for_threads(), 1, 0, 0)?;
+        context.flush(1)?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        stay_away();
+        done.wait(1)?;
+    } else if world.rank() == 0 {
+        let ring = |count: u64| {
+            had_room(match way {
+                0 => bell.try_ring(1),
+                1 => signals.try_signal(1, 0),
+                2 => context.try_ring(&bell.for_threads(), 1),
+                _ => world.try_notify_segment(1, number, 0, count),
+            })
+        };
+        let mut count = 0;
+        while ring(count + 1)? {
+            count += 1;
+            assert!(count < MOST, "way {way}: there is always room");
+        }
+        assert!(count > 0 && !ring(MOST)?, "way {way}");
+        for _ in 0..AFTER {
+            while !ring(count + 1)? {
+                world.poll()?;
+                world.sleep(Duration::from_micros(10));
+            }
+            count += 1;
+        }
+        world.fence();
+        context.flush_all()?;
+        rings.put(1, 0, count)?;
+        done.ring(1)?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        let mut word = [0; 8];
+        segment.read(0, &mut word)?;
+        let came = [bell.count()?, signals.signals(0), bell.count()?, u64::from_ne_bytes(word)][way];
+        assert_eq!(came, rings.load(0), "way {way}: one for each, and none for what was refused");
+    }
+    world.barrier()?;
+    drop(context);
+    segment.close()?;
+    world.barrier()
+}
+
+/// A context puts at once what the network takes in many parts. What it does then at the same rank comes after all of it.
+pub fn what_is_kept_comes_first(world: &World, after: usize) -> Result<()> {
+    /// More than the network takes in one part.
+    const LONG: usize = 32 << 10;
+    let (numbers, bell, context) = (world.alloc::<u64>(LONG)?, world.bell()?, world.context()?);
+    if world.rank() == 0 {
+        context.put(&numbers.for_threads(), 1, 0, 0)?;
+        context.flush(1)?;
+    }
+    world.barrier()?;
+    let array = numbers.for_threads();
+    if world.rank() == 0 {
+        // No virtual time passes between two puts that find room.
+        let mut most = 0;
+        while had_room(context.try_put(&array, 1, 0, 7))? {
+            most += 1;
+        }
+        context.flush(1)?;
+        for _ in 1..most {
+            context.try_put(&array, 1, 0, 7)?;
+        }
+        // There is room for its first part.
+        context.try_put_slice(&array, 1, 0, &vec![7; LONG])?;
+        assert!(!had_room(context.try_put(&array, 1, 0, 8))?, "the network took all of it");
+        match after {
+            0 => context.ring(&bell.for_threads(), 1)?,
+            1 => {
+                while !had_room(context.try_ring(&bell.for_threads(), 1))? {
+                    world.sleep(Duration::from_micros(10));
+                }
+            }
+            2 => {
+                context.flush(1)?;
+                bell.ring(1)?;
+            }
+            3 => {
+                context.put(&array, 1, 0, 9)?;
+                context.fence()?;
+                context.ring(&bell.for_threads(), 1)?;
+            }
+            4 => {
+                assert_eq!(context.get(&array, 1, LONG - 1)?, 7);
+                bell.ring(1)?;
+            }
+            5 => {
+                assert_eq!(context.fetch_add(&array, 1, LONG - 1, 0)?, 7);
+                bell.ring(1)?;
+            }
+            6 => {
+                let arrived = Counter::new();
+                context.operation().effect(&arrived).put(&array, 1, 1, &[7])?;
+                context.wait_counter(&arrived, 1)?;
+                bell.ring(1)?;
+            }
+            _ => {
+                drop(context);
+                bell.ring(1)?;
+            }
+        }
+    } else {
+        // Its interface serves nothing meanwhile.
+        world.sleep(Duration::from_millis(10));
+        bell.wait(1)?;
+        assert_eq!(numbers.load(0), if after == 3 { 9 } else { 7 }, "after {after}");
+        assert!((1..LONG).all(|at| numbers.load(at) == 7), "after {after}");
     }
     world.barrier()
 }

@@ -49,7 +49,7 @@ fn simulated_ranks_are_served_by_one_that_computes() {
             let what = format!("seed {seed}, {memory:?}");
             let _guard = watchdog::guard(what.clone(), LIMIT);
             let config = Config { memory, served_asleep: false, ..Config::new(3, seed).wild() };
-            // Where accesses are emulated nobody has to ask for it.
+            // `Auto` starts the thread where accesses are emulated. Posted ones need no progress, so the test asks for it.
             let way = if memory == Memory::Emulated { ProgressThread::Auto } else { ProgressThread::On };
             let job = Simulated::new(config).settings(settings(Transport::Auto, way));
             expect_all(&what, job.run(serving::all).expect("starts"));

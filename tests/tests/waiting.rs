@@ -150,18 +150,50 @@ fn messages_that_find_no_room_are_refused_and_sent_once_when_there_is_some() {
     }
 }
 
+/// A network that takes little, and a target that serves nothing while it is away; `kept` bytes are kept at most.
+fn narrow(seed: u64, kept: usize) -> (Config, Settings) {
+    let mut config = Config::new(2, seed).wild();
+    (config.flow.slots, config.flow.credits) = (1, 1);
+    config.served_asleep = false;
+    let mut settings = Settings::default();
+    settings.message_memory = kept;
+    (config, settings)
+}
+
+#[test]
+fn rings_that_find_no_room_are_refused() {
+    for seed in 0..2 {
+        for way in 0..waiting::RING_WAYS {
+            let what = format!("seed {seed}, way {way}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let (config, settings) = narrow(seed, 4 << 10);
+            let program = |world: &World| waiting::rings_at_once(world, way, || world.sleep(Duration::from_millis(10)));
+            expect_all(&what, Simulated::new(config).settings(settings).run(program).expect("starts"));
+        }
+    }
+}
+
+#[test]
+fn what_a_context_keeps_of_a_put_comes_before_all_that_follows() {
+    for seed in 0..3 {
+        for after in 0..8 {
+            let what = format!("seed {seed}, then {after}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let (config, settings) = narrow(seed, 4 << 10);
+            let program = |world: &World| waiting::what_is_kept_comes_first(world, after);
+            expect_all(&what, Simulated::new(config).settings(settings).run(program).expect("starts"));
+        }
+    }
+}
+
 #[test]
 fn puts_that_find_no_room_are_refused_whole() {
     const KEPT: usize = 16 << 10;
     for seed in 0..2 {
-        for way in 0..7 {
+        for way in 0..waiting::PUT_WAYS {
             let what = format!("seed {seed}, way {way}");
             let _guard = watchdog::guard(what.clone(), LIMIT);
-            let mut config = Config::new(2, seed).wild();
-            (config.flow.slots, config.flow.credits) = (1, 1);
-            config.served_asleep = false;
-            let mut settings = Settings::default();
-            settings.message_memory = KEPT;
+            let (config, settings) = narrow(seed, KEPT);
             let program =
                 |world: &World| waiting::puts_at_once(world, KEPT, way, || world.sleep(Duration::from_millis(10)));
             expect_all(&what, Simulated::new(config).settings(settings).run(program).expect("starts"));

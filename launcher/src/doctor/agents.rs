@@ -20,7 +20,7 @@ pub struct Agent {
     child: Child,
     to: Option<ChildStdin>,
     from: Receiver<Up>,
-    /// What it says on standard error.
+    /// Its standard error.
     errors: Output,
 }
 
@@ -88,8 +88,8 @@ impl Agent {
         let found = format!("{} {how}{}", self.shown(), last.map_or(String::new(), |line| format!(": {line}")));
         let own = std::env::current_exe().map_or_else(|_| "bellwether".into(), |path| path.display().to_string());
         let mend = match status.and_then(|status| status.code()) {
-            // What a shell says of a program that is not there, and of one that cannot be executed.
-            Some(127) => format!("scp {own} {}:{own}", self.name),
+            // What this command of another version ends with, and what a shell says of a program that is not there.
+            Some(1 | 2 | 127) if !self.is_here() => format!("scp {own} {}:{own}", self.name),
             Some(126) => format!("ssh {} chmod +x {own}", self.name),
             _ => self.by_hand(),
         };
@@ -105,6 +105,11 @@ impl Agent {
                 Err(_) => return None,
             }
         }
+    }
+
+    /// Whether it is a child without an agent in between.
+    fn is_here(&self) -> bool {
+        self.command.len() <= 2
     }
 
     fn shown(&self) -> String {

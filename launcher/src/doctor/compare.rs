@@ -96,6 +96,40 @@ const LEVELS: [(&str, &[&str]); 3] = [
     ("x86-64-v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
 ];
 
+/// Others that a compiler uses which builds for the CPU that it runs on.
+const OF_ONE_CPU: [&str; 23] = [
+    "aes",
+    "pclmulqdq",
+    "sha_ni",
+    "vaes",
+    "vpclmulqdq",
+    "gfni",
+    "adx",
+    "rdrand",
+    "rdseed",
+    "abm",
+    "fsgsbase",
+    "clflushopt",
+    "clwb",
+    "sse4a",
+    "xsavec",
+    "avx_vnni",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512vbmi",
+    "avx512_vbmi2",
+    "avx512_bitalg",
+    "avx512_vpopcntdq",
+    "avx512ifma",
+];
+
+/// Those of a set that a compiler may use by itself.
+fn known<'a>(arch: &str, set: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    let of_levels = || LEVELS.iter().flat_map(|(_, features)| features.iter()).chain(&OF_ONE_CPU);
+    // Of other processors all count.
+    set.iter().copied().filter(|feature| arch != "x86_64" || of_levels().any(|known| known == feature)).collect()
+}
+
 fn cpus(hosts: &[Host<'_>]) -> Finding {
     let what = "CPU features";
     let Some(first) = hosts.first() else { return Finding::ok(what, "not compared") };
@@ -109,14 +143,11 @@ fn cpus(hosts: &[Host<'_>]) -> Finding {
     let sets: Vec<BTreeSet<&str>> =
         hosts.iter().map(|host| host.facts.features.iter().map(String::as_str).collect()).collect();
     let common = sets.iter().skip(1).fold(sets[0].clone(), |all, set| all.intersection(set).copied().collect());
-    // What a compiler may use by itself.
-    let known = |set: &BTreeSet<&str>| -> BTreeSet<&str> {
-        let of_levels = LEVELS.iter().flat_map(|(_, features)| features.iter().copied());
-        of_levels.filter(|feature| set.contains(feature)).collect()
-    };
     let lacking = hosts.iter().zip(&sets).find_map(|(host, set)| {
-        let missing: Vec<&str> =
-            sets.iter().flat_map(|other| known(other).difference(set).copied().collect::<Vec<_>>()).collect();
+        let missing: Vec<&str> = sets
+            .iter()
+            .flat_map(|other| known(&first.facts.arch, other).difference(set).copied().collect::<Vec<_>>())
+            .collect();
         let missing: BTreeSet<&str> = missing.into_iter().collect();
         (!missing.is_empty()).then(|| (host.name, missing.into_iter().collect::<Vec<_>>().join(" ")))
     });
@@ -124,7 +155,8 @@ fn cpus(hosts: &[Host<'_>]) -> Finding {
         None => Finding::ok(what, "equal on all hosts"),
         Some((name, missing)) => {
             let level = LEVELS.iter().take_while(|(_, features)| features.iter().all(|one| common.contains(one)));
-            let level = level.last().map_or("x86-64", |(level, _)| level);
+            let least = if first.facts.arch == "x86_64" { "x86-64" } else { "generic" };
+            let level = level.last().map_or(least, |(level, _)| level);
             Finding::warning(
                 what,
                 format!("{name} lacks {missing}: a program built for the CPU of another host is killed there (SIGILL)"),
@@ -214,6 +246,12 @@ mod tests {
         let (a, b) = (with("a", &third), with("b", &second));
         let (state, mend) = only(&all(&[("a", &a), ("b", &b)]), "CPU features");
         assert_eq!((state, &*mend), (State::Warning, "RUSTFLAGS='-C target-cpu=x86-64-v2' cargo build --release"));
+        let c = with("c", &[&third[..], &["sha_ni"]].concat());
+        let (state, mend) = only(&all(&[("a", &a), ("c", &c)]), "CPU features");
+        assert_eq!((state, &*mend), (State::Warning, "RUSTFLAGS='-C target-cpu=x86-64-v3' cargo build --release"));
+        let arm = |name: &str, features: &[&str]| Facts { arch: "aarch64".into(), ..with(name, features) };
+        let (state, mend) = only(&all(&[("d", &arm("d", &["sve"])), ("e", &arm("e", &[]))]), "CPU features");
+        assert_eq!((state, &*mend), (State::Warning, "RUSTFLAGS='-C target-cpu=generic' cargo build --release"));
         let arm = Facts { arch: "aarch64".into(), ..facts("c", "c") };
         assert_eq!(only(&all(&[("a", &a), ("c", &arm)]), "CPU features").0, State::Error);
     }

@@ -3,10 +3,11 @@
 use std::ffi::{CStr, OsStr};
 use std::hash::{Hash, Hasher};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use bellwether_runtime::bootstrap::launch::{LaunchError, find_program};
 
 use super::finding::Finding;
 use super::output::Output;
@@ -18,6 +19,8 @@ const GOODBYE: Duration = Duration::from_millis(500);
 const PMIX: &CStr = c"libpmix.so.2";
 /// What every program that is built with Bellwether has in it.
 const MARK: &[u8] = b"BELLWETHER_JOB";
+/// The library of C programs.
+const C_LIBRARY: &str = "libbellwether.so";
 
 /// An MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,72 +58,120 @@ pub struct Program {
     pub mpi: Option<Mpi>,
 }
 
-/// The file that `bellwether run` starts for this name.
-pub fn find(name: &OsStr) -> Option<PathBuf> {
-    let is_program = |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
-    if name.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name)).filter(is_program);
-    }
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(is_program)
-}
-
-/// A digest of a file, to compare it with that of another host.
-pub fn digest(path: &Path) -> std::io::Result<(u64, bool)> {
-    let (mut file, mut hasher) = (std::fs::File::open(path)?, std::hash::DefaultHasher::new());
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+/// The bytes of a file as a digest, to compare it with that of another host.
+pub fn digest(path: &Path) -> std::io::Result<u64> {
+    let (mut bytes, mut hasher) = (Vec::new(), std::hash::DefaultHasher::new());
+    std::fs::File::open(path)?.read_to_end(&mut bytes)?;
     bytes.hash(&mut hasher);
-    Ok((hasher.finish(), bytes.windows(MARK.len()).any(|window| window == MARK)))
+    Ok(hasher.finish())
 }
 
 /// Examines the program.
 pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
-    let (what, shown) = ("program", name.to_string_lossy());
-    let Some(path) = find(name) else {
-        let exists = Path::new(name).is_file();
-        return vec![match exists {
-            true => Finding::error(what, format!("{shown} may not be executed"), format!("chmod +x {shown}")),
-            false => Finding::error(
-                what,
-                format!("{shown} is not there"),
-                format!("ls -l {shown}  # and copy it here, or mount its folder"),
-            ),
-        }];
+    let what = "program";
+    let path = match find_program(name) {
+        Ok(path) => path,
+        Err(error) => return vec![Finding::error(what, error.to_string(), mend_name(name, &error))],
     };
-    let (own, is_ours) = match digest(&path) {
-        Ok(it) => it,
-        Err(error) => {
-            let mend = format!("chmod +r {}", path.display());
-            return vec![Finding::error(what, format!("{}: {error}", path.display()), mend)];
-        }
-    };
-    known.digest = Some(own);
     known.path = std::path::absolute(&path).ok();
-    let mut findings = Vec::new();
-    let libraries = libraries(&path);
-    for line in libraries.lines().filter(|line| line.contains("not found")) {
-        let library = line.split_whitespace().next().unwrap_or(line);
-        findings.push(Finding::error(
-            what,
-            format!("the loader does not find its library {library}"),
-            format!("export LD_LIBRARY_PATH=\"$(dirname \"$(find / -name {library} 2>/dev/null | head -n 1)\")\""),
-        ));
+    let shown = path.display();
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        // A file may be executable and not readable.
+        Err(error) => return vec![Finding::ok(what, format!("{shown} can be executed; not examined: {error}"))],
+    };
+    known.digest = digest(&path).ok();
+    if let Some(finding) = format_of(&path, &bytes) {
+        return vec![finding];
     }
+    let libraries = libraries(&path);
+    let findings: Vec<Finding> = libraries.lines().filter_map(library).collect();
     // The numbers of their C interfaces: Open MPI's since 1.10 and 4, and that which MPICH's ABI initiative agreed on.
     known.mpi = match () {
         () if libraries.contains("libmpi.so.40") => Some(Mpi::Open),
         () if libraries.contains("libmpi.so.12") || libraries.contains("libmpich.so") => Some(Mpi::Mpich),
         () => None,
     };
-    if findings.is_empty() {
-        let built = known.mpi.map_or("without MPI".to_owned(), |mpi| format!("with {}", mpi.name()));
-        findings.push(match is_ours {
-            true => Finding::ok(what, format!("{}, built {built}", path.display())),
-            // A script, or a program of another kind.
-            false => Finding::ok(what, format!("{}, which does not use Bellwether itself", path.display())),
-        });
+    if !findings.is_empty() {
+        return findings;
     }
-    findings
+    let built = known.mpi.map_or("without MPI".to_owned(), |mpi| format!("with {}", mpi.name()));
+    // Statically, or through the library of C programs.
+    let is_ours = bytes.windows(MARK.len()).any(|window| window == MARK) || libraries.contains(C_LIBRARY);
+    vec![match is_ours {
+        true => Finding::ok(what, format!("{shown}, built {built}")),
+        // A script, or a program of another kind.
+        false => Finding::ok(what, format!("{shown}, which does not use Bellwether itself")),
+    }]
+}
+
+/// The command that makes a program of this name one that can be started.
+fn mend_name(name: &OsStr, error: &LaunchError) -> String {
+    let shown = name.to_string_lossy();
+    match error {
+        LaunchError::NotExecutable { path, .. } if path.is_file() => format!("chmod +x {}", path.display()),
+        LaunchError::NotExecutable { path, .. } => format!("ls -l {}  # and name a file in it", path.display()),
+        _ if Path::new(name).is_file() => format!("bellwether doctor ./{shown}  # and start it by this name"),
+        _ => format!("ls -l {shown}  # and copy it here, or mount its folder"),
+    }
+}
+
+/// What is wrong with a file that is executable and that the system does not execute.
+fn format_of(path: &Path, bytes: &[u8]) -> Option<Finding> {
+    let (what, shown) = ("program", path.display());
+    if let Some(script) = bytes.strip_prefix(b"#!") {
+        let line = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let interpreter = line.split_whitespace().next().unwrap_or_default();
+        if find_program(OsStr::new(interpreter)).is_ok() {
+            return None;
+        }
+        let found = format!("{shown} is a script for {interpreter:?}, which cannot be started");
+        return Some(Finding::error(
+            what,
+            found,
+            format!("ls -l {interpreter}  # and install it, or change line 1 of {shown}"),
+        ));
+    }
+    // In the header of an ELF file the machine is at 18. Processors of x86-64 run what was built for i386, too.
+    let own = std::fs::read("/proc/self/exe").unwrap_or_default();
+    let machine = |file: &[u8]| file.get(18..20).map(<[u8]>::to_vec);
+    const I386: [u8; 2] = [3, 0];
+    if !bytes.starts_with(b"\x7fELF") {
+        let found = format!("{shown} is neither a program nor a script that begins with `#!`");
+        return Some(Finding::error(what, found, format!("file {shown}")));
+    }
+    let theirs = machine(bytes);
+    let runs = theirs == machine(&own) || cfg!(target_arch = "x86_64") && theirs.as_deref() == Some(&I386);
+    (!runs).then(|| {
+        let found = format!("{shown} was built for another processor; this host is {}", std::env::consts::ARCH);
+        Finding::error(
+            what,
+            found,
+            format!("cargo build --release --target {}-unknown-linux-gnu", std::env::consts::ARCH),
+        )
+    })
+}
+
+/// What a line of `ldd` says that the loader lacks.
+fn library(line: &str) -> Option<Finding> {
+    let what = "program";
+    if !line.contains("not found") {
+        return None;
+    }
+    // `./program: /lib/libc.so.6: version `GLIBC_2.38' not found (required by ./program)`
+    if let Some((before, version)) = line.split_once("version `") {
+        let version = version.split('\'').next().unwrap_or(version);
+        let library = before.trim_end_matches([':', ' ']).rsplit([' ', '/']).next().unwrap_or(before);
+        let found = format!("it needs {version} of {library}, which is older on this host than where it was built");
+        return Some(Finding::error(what, found, "cargo build --release  # on the host with the oldest C library"));
+    }
+    let library = line.split_whitespace().next().unwrap_or(line);
+    Some(Finding::error(
+        what,
+        format!("the loader does not find its library {library}"),
+        format!("export LD_LIBRARY_PATH=\"$(dirname \"$(find / -name {library} 2>/dev/null | head -n 1)\")\""),
+    ))
 }
 
 fn libraries(path: &Path) -> String {
@@ -149,10 +200,10 @@ fn output(mut command: Command) -> Option<String> {
 pub fn launchers(program: &Program) -> Vec<Finding> {
     let (mpi, asked) = (program.mpi, std::env::var("BELLWETHER_JOIN").ok());
     let mut findings = Vec::new();
-    if let Some(path) = find(OsStr::new("mpirun")) {
+    if let Ok(path) = find_program(OsStr::new("mpirun")) {
         findings.push(mpirun(&path, mpi, asked.as_deref()));
     }
-    if find(OsStr::new("srun")).is_some() {
+    if find_program(OsStr::new("srun")).is_ok() {
         let mut list = Command::new("srun");
         list.arg("--mpi=list");
         findings.push(srun(output(list).as_deref(), mpi, asked.as_deref()));
@@ -195,7 +246,14 @@ fn mpirun(path: &Path, program: Option<Mpi>, asked: Option<&str>) -> Finding {
             format!("{shown} of {} serves PMIx, and {} cannot be loaded", own.name(), PMIX.to_string_lossy()),
             "sudo apt-get install libpmix2",
         ),
-        None => Finding::ok(what, format!("{shown} of {}; ranks join by {}", own.name(), own.join())),
+        None => match asked.filter(|asked| !matches!(*asked, "auto" | "mpi") && *asked != own.join()) {
+            Some(asked) => Finding::error(
+                what,
+                format!("{shown} of {} serves {}, and BELLWETHER_JOIN asks for {asked}", own.name(), own.join()),
+                format!("export BELLWETHER_JOIN={}", own.join()),
+            ),
+            None => Finding::ok(what, format!("{shown} of {}; ranks join by {}", own.name(), own.join())),
+        },
     }
 }
 
@@ -206,6 +264,10 @@ fn srun(listed: Option<&str>, program: Option<Mpi>, asked: Option<&str>) -> Find
     if !has("none") {
         let first = listed.lines().next().unwrap_or("it says nothing").trim();
         return Finding::warning(what, format!("does not tell its plug-ins: {first}"), "srun --mpi=list");
+    }
+    if let Some(asked) = asked.filter(|asked| matches!(*asked, "pmix" | "pmi2") && !has(asked)) {
+        let found = format!("has no plug-in {asked}, and BELLWETHER_JOIN asks for it");
+        return Finding::error(what, found, "unset BELLWETHER_JOIN");
     }
     let by_mpi = program.is_some() && asked.is_none_or(|asked| matches!(asked, "auto" | "mpi"));
     match (has("pmix"), has("pmi2"), by_mpi) {
@@ -249,6 +311,7 @@ mod tests {
             ("pmi2", Some(Mpi::Open), None, State::Error, Some("export BELLWETHER_JOIN=pmi2")),
             ("pmi2", Some(Mpi::Open), Some("pmi2"), State::Ok, None),
             ("pmix\n\tpmix_v4", Some(Mpi::Open), None, State::Ok, None),
+            ("pmi2", None, Some("pmix"), State::Error, Some("unset BELLWETHER_JOIN")),
             ("cray_shasta", None, None, State::Warning, Some("sudo apt-get install slurm-wlm-basic-plugins")),
         ];
         for (plugins, mpi, asked, state, mend) in cases {

@@ -26,6 +26,8 @@ pub struct Ranks {
     pub here: usize,
     /// In all.
     pub all: usize,
+    /// They are started through an agent: the limits of a shell here do not reach them.
+    pub by_agent: bool,
 }
 
 /// Everything of this room.
@@ -36,10 +38,10 @@ pub fn findings(ranks: Ranks) -> Vec<Finding> {
         open_files(limit(libc::RLIMIT_NOFILE), ranks),
         file_size(limit(libc::RLIMIT_FSIZE), ranks),
         address_space(limit(libc::RLIMIT_AS), ranks),
-        memlock(limit(libc::RLIMIT_MEMLOCK), verbs::offers(None).is_ok_and(|offers| !offers.is_empty())),
+        memlock(limit(libc::RLIMIT_MEMLOCK), verbs::offers(None).is_ok_and(|offers| !offers.is_empty()), ranks),
         memfd(),
         memory(groups.memory.as_ref(), ranks),
-        cpus(groups.cpus.as_ref()),
+        cpus(groups.cpus.as_ref(), ranks),
     ]
 }
 
@@ -59,9 +61,9 @@ fn words(limit: Option<u64>, show: impl Fn(u64) -> String) -> String {
 }
 
 /// Raises a limit: in the shell where this user may, else in the system's table, which holds from the next login on.
-fn raise(hard: Option<u64>, option: &str, item: &str, needed: Option<u64>) -> String {
+fn raise(ranks: Ranks, hard: Option<u64>, option: &str, item: &str, needed: Option<u64>) -> String {
     let value = needed.map_or("unlimited".into(), |needed| needed.to_string());
-    if hard.is_none_or(|hard| needed.is_some_and(|needed| needed <= hard)) {
+    if !ranks.by_agent && hard.is_none_or(|hard| needed.is_some_and(|needed| needed <= hard)) {
         return format!("ulimit -S -{option} {value}");
     }
     format!("echo '* - {item} {value}' | sudo tee -a /etc/security/limits.d/bellwether.conf  # then log in anew")
@@ -74,11 +76,11 @@ fn open_files((soft, hard): Limit, ranks: Ranks) -> Finding {
     let found = format!("{}, may be raised to {}", words(soft, |n| n.to_string()), words(hard, |n| n.to_string()));
     if hard.is_some_and(|hard| hard < launcher) {
         let found = format!("{found}; the launcher of {} ranks needs {launcher}", ranks.here);
-        return Finding::error(what, found, raise(hard, "n", "nofile", Some(launcher.max(65536))));
+        return Finding::error(what, found, raise(ranks, hard, "n", "nofile", Some(launcher.max(65536))));
     }
     if ranks.all > ranks.here && soft.is_some_and(|soft| soft < rank) {
         let found = format!("{found}; a rank that is connected by TCP to all ranks of other hosts needs {rank}");
-        return Finding::warning(what, found, raise(hard, "n", "nofile", Some(rank)));
+        return Finding::warning(what, found, raise(ranks, hard, "n", "nofile", Some(rank)));
     }
     Finding::ok(what, found)
 }
@@ -90,9 +92,9 @@ fn file_size((soft, hard): Limit, ranks: Ranks) -> Finding {
         Some(soft) => {
             let found = format!("files may have {}; the memory of a job is a file", bytes(soft));
             match soft.checked_div(ranks.here.max(1) as u64) {
-                Some(..PER_RANK_FILE) => Finding::error(what, found, raise(hard, "f", "fsize", None)),
+                Some(..PER_RANK_FILE) => Finding::error(what, found, raise(ranks, hard, "f", "fsize", None)),
                 // Whether it is enough depends on the settings: the two ranks below try it.
-                Some(..PER_RANK_SPACE) => Finding::warning(what, found, raise(hard, "f", "fsize", None)),
+                Some(..PER_RANK_SPACE) => Finding::warning(what, found, raise(ranks, hard, "f", "fsize", None)),
                 _ => Finding::ok(what, found),
             }
         }
@@ -108,13 +110,13 @@ fn address_space((soft, hard): Limit, ranks: Ranks) -> Finding {
                 bytes(soft),
                 ranks.here
             );
-            Finding::warning(what, found, raise(hard, "v", "as", None))
+            Finding::warning(what, found, raise(ranks, hard, "v", "as", None))
         }
         soft => Finding::ok(what, words(soft, bytes)),
     }
 }
 
-fn memlock((_, hard): Limit, has_device: bool) -> Finding {
+fn memlock((_, hard): Limit, has_device: bool, ranks: Ranks) -> Finding {
     let what = "memlock";
     // A rank raises its limit as far as it may.
     let found = match hard {
@@ -124,7 +126,7 @@ fn memlock((_, hard): Limit, has_device: bool) -> Finding {
     match hard {
         Some(hard) if has_device && hard < PINNED => {
             let found = format!("{found}; over RDMA a rank pins the memory that others reach");
-            Finding::warning(what, found, raise(Some(hard), "l", "memlock", None))
+            Finding::warning(what, found, raise(ranks, Some(hard), "l", "memlock", None))
         }
         _ if !has_device => Finding::ok(what, format!("{found}; no RDMA device needs it")),
         _ => Finding::ok(what, found),
@@ -214,6 +216,12 @@ impl Groups {
     fn enter_memory(&mut self, folder: &Path, limit: &str, used: &str) {
         let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
         let (Some(most), Some(used)) = (number(limit), number(used)) else { return };
+        // What was read from files counts as used, and is given up for what ranks need.
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let of_files = ["total_inactive_file", "inactive_file"].iter().find_map(|name| {
+            stat.lines().find_map(|line| line.strip_prefix(*name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+        });
+        let used = used.saturating_sub(of_files.unwrap_or(0));
         let left = most.saturating_sub(used);
         if self.memory.as_ref().is_none_or(|known| left < known.limit.saturating_sub(known.used)) {
             self.memory = Some(Memory { limit: most, used, file: folder.join(limit) });
@@ -247,18 +255,19 @@ fn memory(group: Option<&Memory>, ranks: Ranks) -> Finding {
     Finding::warning(what, found, format!("echo {none} | sudo tee {}", file.display()))
 }
 
-fn cpus(quota: Option<&Quota>) -> Finding {
+fn cpus(quota: Option<&Quota>, ranks: Ranks) -> Finding {
     let what = "CPUs";
     let allowed = allowed_cpus();
     match quota {
-        Some(Quota { cpus, file, none }) if *cpus < allowed as f64 => {
+        Some(Quota { cpus, file, none }) if *cpus < allowed.min(ranks.here) as f64 => {
             let found = format!(
-                "{allowed} may be used, but the control group gives the time of {cpus:.1}: ranks are stopped when it is used up, \
-                 and all others wait for them"
+                "{allowed} may be used by {} ranks, but the control group gives the time of {cpus:.1}: ranks are stopped \
+                 when it is used up, and all others wait for them",
+                ranks.here
             );
             Finding::warning(what, found, format!("echo {none} | sudo tee {}", file.display()))
         }
-        _ => Finding::ok(what, format!("{allowed}, no quota below that")),
+        _ => Finding::ok(what, format!("{allowed}, no quota below what the ranks use")),
     }
 }
 
@@ -288,7 +297,7 @@ mod tests {
     use super::super::finding::State;
     use super::*;
 
-    const RANKS: Ranks = Ranks { here: 4, all: 8 };
+    const RANKS: Ranks = Ranks { here: 4, all: 8, by_agent: false };
 
     #[test]
     fn a_limit_is_raised_by_who_may() {
@@ -298,16 +307,18 @@ mod tests {
         let finding = open_files((Some(130), Some(4096)), RANKS);
         assert_eq!((finding.state, finding.mend.as_deref()), (State::Warning, Some("ulimit -S -n 132")));
         assert_eq!(open_files((Some(140), Some(4096)), RANKS).state, State::Ok);
-        assert_eq!(open_files((Some(130), Some(4096)), Ranks { here: 4, all: 4 }).state, State::Ok, "no other host");
+        let finding = open_files((Some(130), Some(4096)), Ranks { by_agent: true, ..RANKS });
+        assert!(finding.mend.unwrap().contains("limits.d"), "a shell's limit does not go to another host");
+        assert_eq!(open_files((Some(130), Some(4096)), Ranks { all: 4, ..RANKS }).state, State::Ok, "no other host");
     }
 
     #[test]
     fn pinned_memory_matters_where_there_is_a_device() {
-        let finding = memlock((Some(65536), Some(65536)), true);
+        let finding = memlock((Some(65536), Some(65536)), true, RANKS);
         assert_eq!(finding.state, State::Warning);
         assert!(finding.mend.unwrap().contains("memlock unlimited"));
-        assert_eq!(memlock((Some(65536), Some(65536)), false).state, State::Ok);
-        assert_eq!(memlock((Some(65536), None), true).state, State::Ok, "a rank raises it itself");
+        assert_eq!(memlock((Some(65536), Some(65536)), false, RANKS).state, State::Ok);
+        assert_eq!(memlock((Some(65536), None), true, RANKS).state, State::Ok, "a rank raises it itself");
     }
 
     /// A control group is made of files. Real ones cannot be made by every user, nor in every container.
@@ -329,6 +340,8 @@ mod tests {
             ("job/memory.current", "1000\n"),
             ("memory.max", "104857600\n"),
             ("memory.current", "4857600\n"),
+            // Files that were read fill the group of the job.
+            ("job/memory.stat", "anon 500\ninactive_file 400\n"),
             ("job/cpu.max", "50000 100000\n"),
             ("cpu.max", "max 100000\n"),
         ];
@@ -356,11 +369,20 @@ mod tests {
             let mend = |file| format!("echo {none} | sudo tee {}", root.path().join(file).display());
             let finding = memory(groups.memory.as_ref(), RANKS);
             assert_eq!((finding.state, finding.mend), (State::Warning, Some(mend(of_memory))));
-            let finding = memory(groups.memory.as_ref(), Ranks { here: 1, all: 1 });
+            let finding = memory(groups.memory.as_ref(), Ranks { here: 1, all: 1, by_agent: false });
             assert_eq!(finding.state, State::Ok, "95 MiB are enough for one: {finding:?}");
-            let finding = cpus(groups.cpus.as_ref());
+            let finding = cpus(groups.cpus.as_ref(), RANKS);
             assert_eq!((finding.state, finding.mend), (State::Warning, Some(mend(of_cpus))));
         }
+        // All but what is needed is given up.
+        let full = [
+            ("memory.max", "1073741824\n"),
+            ("memory.current", "1073741824\n"),
+            ("memory.stat", "inactive_file 1000000000\n"),
+        ];
+        assert_eq!(memory(groups(&full, "0::/\n").1.memory.as_ref(), RANKS).state, State::Ok);
+        let quota = Quota { cpus: 0.5, file: "cpu.max".into(), none: "max" };
+        assert_eq!(cpus(Some(&quota), Ranks { here: 0, ..RANKS }).state, State::Ok, "they do not use so much");
         let (_, none) = groups(&[("memory.max", "max\n"), ("memory.current", "7\n")], "0::/\n");
         assert_eq!(none, Groups::default());
         assert_eq!(memory(None, RANKS).state, State::Ok);

@@ -11,7 +11,6 @@ mod side;
 mod tried;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,7 @@ use self::limits::Ranks;
 use self::reach::End;
 use self::side::{Address, Down, Examine, Facts, Outcome, Peer, SIDE, Up};
 use crate::columns::{self, table};
-use crate::hosts::{self, Place};
+use crate::hosts::{self, HostOptions, HostSlots};
 use crate::run;
 
 /// Findings between hosts that are shown. What is wrong with a network is wrong for many pairs.
@@ -50,17 +49,8 @@ const READINGS: usize = 5;
   bellwether doctor --hosts node1,node2 ./my-program
   bellwether doctor --json | jq '.hosts[].findings[] | select(.state != \"ok\")'")]
 pub struct Doctor {
-    /// The hosts to examine, as for `bellwether run`: `a,b:4`
-    #[arg(long, value_name = "LIST", conflicts_with = "machinefile")]
-    hosts: Option<String>,
-
-    /// A file with the hosts, as for `bellwether run`
-    #[arg(short = 'm', long, value_name = "FILE")]
-    machinefile: Option<PathBuf>,
-
-    /// The command that runs another one on a host, called as `CMD HOST COMMAND...`; it is split at blanks
-    #[arg(long, value_name = "CMD", default_value = hosts::AGENT)]
-    agent: String,
+    #[command(flatten)]
+    hosts: HostOptions,
 
     /// Ranks on each host [default: as many as are written behind the host, or its CPUs]
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = run::ranks)]
@@ -94,7 +84,7 @@ pub fn hidden() -> Option<ExitCode> {
 /// The errors that explain that a job of `ranks` ranks did not start here, as far as they are cheap to find. Each line ends in the
 /// command that mends it.
 pub fn explanations(ranks: usize) -> Vec<String> {
-    let findings = limits::findings(Ranks { here: ranks, all: ranks });
+    let findings = limits::findings(Ranks { here: ranks, all: ranks, by_agent: false });
     findings
         .into_iter()
         .filter(|finding| finding.state == State::Error)
@@ -112,11 +102,7 @@ struct Report {
 impl Doctor {
     /// Prints what it finds.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let places = match (&self.hosts, &self.machinefile) {
-            (Some(list), _) => hosts::list(list).map_err(anyhow::Error::msg).context("cannot use --hosts")?,
-            (None, Some(path)) => hosts::file(path)?,
-            (None, None) => Vec::new(),
-        };
+        let places = self.hosts.hosts()?.unwrap_or_default();
         let report = if hosts::only_here(&places)?.is_some() { self.here(&places) } else { self.elsewhere(&places)? };
         let all = || report.hosts.iter().flat_map(|(_, findings)| findings).chain(&report.between);
         let worst = all().map(|finding| finding.state).max().unwrap_or(State::Ok);
@@ -126,16 +112,16 @@ impl Doctor {
         Ok(if worst == State::Error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn here(&self, places: &[Place]) -> Report {
+    fn here(&self, places: &[HostSlots]) -> Report {
         let slots = places.iter().try_fold(0usize, |sum, place| Some(sum.saturating_add(place.slots?)));
         let ranks = self.ranks.or(slots.filter(|slots| *slots > 0));
-        let Facts { hostname, findings, .. } = side::examine(self.program.as_deref(), ranks, 0);
+        let Facts { hostname, findings, .. } = side::examine(self.program.as_deref(), ranks, 0, false);
         Report { hosts: vec![(hostname, findings)], between: Vec::new() }
     }
 
-    fn elsewhere(&self, places: &[Place]) -> anyhow::Result<Report> {
+    fn elsewhere(&self, places: &[HostSlots]) -> anyhow::Result<Report> {
         // A machine file may name a host again later on.
-        let mut hosts: Vec<Place> = Vec::new();
+        let mut hosts: Vec<HostSlots> = Vec::new();
         for place in places {
             match hosts.iter_mut().find(|host| host.name == place.name) {
                 Some(host) => host.slots = host.slots.zip(place.slots).map(|(one, more)| one.saturating_add(more)),
@@ -144,7 +130,7 @@ impl Doctor {
         }
         let mut report = Report::default();
         let mut agents = Vec::new();
-        for (place, host) in hosts.iter().zip(hosts::commands_of(SIDE, &hosts, &self.agent)?) {
+        for (place, host) in hosts.iter().zip(hosts::commands_of(SIDE, &hosts, &self.hosts.agent)?) {
             report.hosts.push((place.name.clone(), Vec::new()));
             match Agent::start(&place.name, host.command) {
                 Ok(agent) => agents.push((report.hosts.len() - 1, agent)),
@@ -156,13 +142,18 @@ impl Doctor {
     }
 
     /// Asks all hosts at once, one question after the other. A host that does not answer is left out from then on.
-    fn examine(&self, hosts: &[Place], agents: &mut Vec<(usize, Agent)>, report: &mut Report) -> anyhow::Result<()> {
+    fn examine(
+        &self,
+        hosts: &[HostSlots],
+        agents: &mut Vec<(usize, Agent)>,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
         let folder = std::env::current_dir().context("cannot find this folder")?.display().to_string();
         // Lines of JSON hold no other variables.
         let plain =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let env: Vec<(String, String)> = plain.filter(|(name, _)| is_passed(name)).collect();
-        let slots = |place: &Place| self.ranks.or(place.slots);
+        let slots = |place: &HostSlots| self.ranks.or(place.slots);
         let all = hosts.iter().fold(0, |sum: usize, place| sum.saturating_add(slots(place).unwrap_or(1)));
         for (host, agent) in agents.iter_mut() {
             let here = slots(&hosts[*host]);
@@ -270,7 +261,7 @@ fn is_passed(name: &str) -> bool {
 }
 
 /// What the calls between hosts tell.
-fn network(hosts: &[Place], facts: &[(usize, Facts)], reached: &[(usize, Vec<Vec<Outcome>>)]) -> Vec<Finding> {
+fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec<Vec<Outcome>>)]) -> Vec<Finding> {
     let end = |host: usize, addresses| End { name: &hosts[host].name, addresses };
     let known = |host: usize| facts.iter().find(|(other, _)| *other == host).map(|(_, facts)| facts);
     let (mut all, mut pairs) = (Vec::new(), 0);
@@ -287,9 +278,14 @@ fn network(hosts: &[Place], facts: &[(usize, Facts)], reached: &[(usize, Vec<Vec
         }
     }
     if all.is_empty() {
+        let silent = facts.iter().find(|(host, _)| reached.iter().all(|(from, _)| from != host));
         return vec![Finding::ok(
             "network",
-            if pairs == 0 { "no two hosts to try" } else { "each host reaches all others" },
+            match silent {
+                _ if pairs == 0 => "no two hosts to try".into(),
+                None => "each host reaches all others".into(),
+                Some((host, _)) => format!("reached where it was tried; {} did not try", hosts[*host].name),
+            },
         )];
     }
     // Errors first.

@@ -115,13 +115,14 @@ pub enum Outcome {
     NoRoute(String),
 }
 
-/// Everything that can be found on one host alone.
-pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize) -> Facts {
+/// Everything that can be found on one host alone. `by_agent`: the command is on another host, or may be.
+pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize, by_agent: bool) -> Facts {
     let here = here.unwrap_or_else(limits::allowed_cpus);
+    let ranks = Ranks { here, all: here.saturating_add(elsewhere), by_agent };
     let mut known = Program::default();
     let mut findings = program.map_or(Vec::new(), |name| launchers::program(&OsString::from(name), &mut known));
     findings.extend(launchers::launchers(&known));
-    findings.extend(limits::findings(Ranks { here, all: here.saturating_add(elsewhere) }));
+    findings.extend(limits::findings(ranks));
     findings.extend(tried::findings());
     let read = |path| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpuinfo = read("/proc/cpuinfo");
@@ -131,7 +132,7 @@ pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize) -> 
         machine: read("/proc/sys/kernel/random/boot_id") + " " + &std::env::var("BELLWETHER_HOST").unwrap_or_default(),
         arch: std::env::consts::ARCH.into(),
         features: features.map_or(Vec::new(), |(_, text)| text.split_whitespace().map(str::to_owned).collect()),
-        own: launchers::digest(std::path::Path::new("/proc/self/exe")).ok().map(|(digest, _)| digest),
+        own: launchers::digest(std::path::Path::new("/proc/self/exe")).ok(),
         program: known.digest,
         program_path: known.path.map(|path| path.to_string_lossy().into_owned()),
         findings,
@@ -175,7 +176,7 @@ fn first(what: &Examine) -> Facts {
         unsafe { std::env::set_var(name, value) };
     }
     let entered = std::env::set_current_dir(&what.folder);
-    let mut facts = examine(what.program.as_deref(), what.here, what.elsewhere);
+    let mut facts = examine(what.program.as_deref(), what.here, what.elsewhere, true);
     if let Err(error) = entered {
         let mend = format!("mkdir -p {}  # or mount it", what.folder);
         facts.findings.insert(0, Finding::error("folder", format!("{}: {error}", what.folder), mend));
@@ -187,7 +188,10 @@ fn first(what: &Examine) -> Facts {
             facts.findings.push(Finding::error("port", format!("none can be had: {error}"), mend));
         }
     }
+    // As ranks do, where the setting names one.
+    let wanted = std::env::var("BELLWETHER_TCP_INTERFACE").ok().filter(|wanted| wanted != "auto");
     facts.addresses = addresses();
+    facts.addresses.retain(|address| wanted.as_ref().is_none_or(|wanted| *wanted == address.interface));
     facts
 }
 

@@ -57,19 +57,19 @@ struct Half {
 const NO_HALF: Half =
     Half { start: 0, inverse: 0, base: std::ptr::null_mut(), each: 0, turn: 0, second_inverse: 0, second_turn: 0 };
 
-/// Parts of any sizes. Indices are cut into pieces of a power of two, no longer than the shortest part: at most one part
-/// ends inside a piece.
+/// Parts of any sizes. Indices are cut into chunks of a power of two, no longer than the shortest part: at most one part
+/// ends inside a chunk.
 #[derive(Debug, Default)]
 struct Uneven {
     /// Indices below it are found here.
     extent: usize,
     shift: u32,
-    pieces: Box<[Piece]>,
+    chunks: Box<[Chunk]>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Piece {
-    /// Where index 0 would be, counted by the part that the piece begins in, and by the next one.
+struct Chunk {
+    /// Where index 0 would be, counted by the part that the chunk begins in, and by the next one.
     bases: [*mut u8; 2],
     /// Where the next one begins.
     next: usize,
@@ -137,7 +137,7 @@ impl Flat {
             Some(Half { start, inverse, base: base(part), each, turn, second_inverse, second_turn })
         };
         let Some([a, b]) = axis.stretches() else {
-            let most = tables::most_entries::<Piece>(memory.len() * size);
+            let most = tables::most_entries::<Chunk>(memory.len() * size);
             let uneven = Uneven::find(axis, most, |part, start| base(part).wrapping_byte_sub(start * size))?;
             return Some(Flat { uneven, ..Self::none() });
         };
@@ -189,7 +189,7 @@ impl Half {
 }
 
 impl Uneven {
-    /// For an axis of neighbouring indices in each part, if it takes no more than so many pieces. `base` is where index 0
+    /// For an axis of neighbouring indices in each part, if it takes no more than so many chunks. `base` is where index 0
     /// would be, counted by a part and where that begins.
     fn find(axis: &Axis, most: usize, base: impl Fn(usize, usize) -> *mut u8) -> Option<Uneven> {
         let parts: Vec<usize> = (0..axis.parts()).filter(|part| axis.len(*part) > 0).collect();
@@ -199,21 +199,21 @@ impl Uneven {
             return None;
         }
         let mut at = 0;
-        let piece = |number: usize| {
+        let chunk = |number: usize| {
             while parts.get(at + 1).is_some_and(|next| axis.start(*next) <= number << shift) {
                 at += 1;
             }
             let next = parts.get(at + 1).map_or(extent, |next| axis.start(*next));
             let bases = [at, (at + 1).min(parts.len() - 1)].map(|at| base(parts[at], axis.start(parts[at])));
-            Piece { bases, next }
+            Chunk { bases, next }
         };
-        Some(Uneven { extent, shift, pieces: (0..count).map(piece).collect() })
+        Some(Uneven { extent, shift, chunks: (0..count).map(chunk).collect() })
     }
 
     #[inline(always)]
     fn base(&self, index: usize) -> *mut u8 {
-        let piece = &self.pieces[index >> self.shift];
-        piece.bases[usize::from(index >= piece.next)]
+        let chunk = &self.chunks[index >> self.shift];
+        chunk.bases[usize::from(index >= chunk.next)]
     }
 }
 

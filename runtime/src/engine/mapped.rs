@@ -114,7 +114,7 @@ impl Engine {
     /// Waits briefly for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
     /// message, and does nothing inside a handler.
     pub(crate) fn settle_mapped(&self, rank: usize) {
-        if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped {
+        if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped || self.is_at_once() {
             return;
         }
         let brief = BriefWait::new(&self.networks);

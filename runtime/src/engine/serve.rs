@@ -1,6 +1,7 @@
 //! Progress of a rank whose program computes on another thread meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Engine;
@@ -12,6 +13,41 @@ use crate::settings::ProgressThread;
 
 /// Sleep after a failed poll(2), for example without memory in the kernel. Chosen.
 const RETRY: Duration = Duration::from_millis(1);
+
+/// Polls without result, with a yield after each, before it sleeps. Chosen: short work ends before that, and needs no signal.
+const YIELDS: u32 = 32;
+
+/// Whether the work of other threads is over, and whether the thread that serves meanwhile sleeps, or is about to.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    over: AtomicBool,
+    sleeps: AtomicBool,
+}
+
+impl Ending {
+    /// The work is over. Returns whether the thread that serves has to be signalled.
+    pub(crate) fn end(&self) -> bool {
+        // Either this finds `sleeps` set, or `falls_asleep` finds `over` set: all four accesses are in one order.
+        self.over.store(true, Ordering::SeqCst);
+        self.sleeps.load(Ordering::SeqCst)
+    }
+
+    /// Pairs with the store of `end`: what the work has done is seen.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// From now on the end of the work is signalled. Returns whether the work still goes on.
+    fn falls_asleep(&self) -> bool {
+        self.sleeps.store(true, Ordering::SeqCst);
+        !self.is_over()
+    }
+
+    /// Whether the thread that serves has slept, or was about to.
+    pub(crate) fn has_slept(&self) -> bool {
+        self.sleeps.load(Ordering::Relaxed)
+    }
+}
 
 /// Errors of messages that were delivered meanwhile. The program's next polls report them.
 struct Kept<'a> {
@@ -51,19 +87,22 @@ impl Engine {
         }
     }
 
-    /// Makes progress, and sleeps in the descriptor when nothing is left, until `is_over` holds, which a signal announces. Does not check
-    /// for failed peers, and returns early if the memory of the job is lost: the next call reports both. In virtual time it polls.
+    /// Makes progress, and sleeps in the descriptor when nothing is left, until the work of other threads is over, which a signal announces
+    /// if the [`Ending`] asks for it. Does not check for failed peers, and returns early if the memory of the job is lost: the next call
+    /// reports both. In virtual time it polls. In a forked child, which has no other threads, it returns at once.
     ///
     /// # Panics
-    /// With the first panic of a handler, when `is_over` holds: what `is_over` waits for may need progress until then.
-    pub(crate) fn serve_until(&self, doing: &'static str, wakeup: &Wakeup, is_over: impl Fn() -> bool) {
+    /// With the first panic of a handler, when the work is over: the work may need progress until then.
+    pub(crate) fn serve_until(&self, doing: &'static str, wakeup: &Wakeup, ending: &Ending) {
         let mut shown = Shown::new(self);
         shown.tell(doing);
-        let (mut kept, mut panic) = (Kept { engine: self, errors: Vec::new() }, None);
-        while !is_over() {
-            match catch_unwind(AssertUnwindSafe(|| self.serve_once(wakeup, &mut kept))) {
+        let (mut kept, mut panic, mut idle) = (Kept { engine: self, errors: Vec::new() }, None, 0);
+        while self.is_own() && !ending.is_over() {
+            match catch_unwind(AssertUnwindSafe(|| self.serve_once(wakeup, ending, &mut kept, &mut idle))) {
                 Ok(Ok(())) => {}
-                Ok(Err(Error::MemoryLost { .. } | Error::Forked { .. })) => break,
+                Ok(Err(Error::MemoryLost { .. })) => break,
+                // A handler that waits for work of other threads delivers no message, and cannot arm.
+                Ok(Err(Error::InsideHandler { .. })) => std::thread::sleep(RETRY),
                 Ok(Err(error)) => {
                     tracing::debug!(rank = self.rank, %error, "cannot sleep while serving");
                     std::thread::sleep(RETRY);
@@ -79,21 +118,23 @@ impl Engine {
         }
     }
 
-    /// Makes progress, and sleeps if nothing is left.
-    fn serve_once(&self, wakeup: &Wakeup, kept: &mut Kept<'_>) -> Result<()> {
+    /// Makes progress. If nothing is left it yields its core, and sleeps after some `idle` polls in a row.
+    fn serve_once(&self, wakeup: &Wakeup, ending: &Ending, kept: &mut Kept<'_>, idle: &mut u32) -> Result<()> {
         let done = self.turn();
         // One that waits would keep the descriptor from being armed.
         kept.take();
         if done > 0 {
+            *idle = 0;
             return Ok(());
         }
-        if self.pace().is_some() {
+        if self.pace().is_some() || *idle < YIELDS {
+            *idle += 1;
             self.idle_poll();
             rustix::thread::sched_yield();
             return Ok(());
         }
         // A signal before the arming keeps the descriptor from being armed; a later one makes it readable.
-        if self.arm(wakeup)? {
+        if ending.falls_asleep() && self.arm(wakeup)? {
             self.poll_descriptor(wakeup, None)?;
         }
         Ok(())

@@ -125,6 +125,7 @@ impl Context {
 
     fn new(hub: &Rc<Hub>, slot: usize, id: u64, members: Rc<[u32]>, rank: usize, algorithms: Collectives) -> Rc<Self> {
         hub.take(slot);
+        hub.open(slot, id);
         let mut context = Self::whole(hub, slot, members, rank, algorithms);
         (context.held, context.id) = (Some(slot), id);
         let context = Rc::new(context);
@@ -141,8 +142,10 @@ impl Context {
     /// The context of the team of survivors that agreement `number` has made, in a slot that [`Hub::clear`] has made ready at all of
     /// them.
     pub(super) fn of_survivors(hub: &Rc<Hub>, slot: usize, number: u64, members: Rc<[u32]>, rank: usize) -> Rc<Self> {
+        let id = mix(SURVIVORS, number).max(1);
+        hub.open(slot, id);
         let mut context = Self::whole(hub, slot, members, rank, hub.engine.settings.collectives);
-        context.id = mix(SURVIVORS, number).max(1);
+        context.id = id;
         // Heads differ from those of the teams that had the slot before.
         context.head.set(Head::new::<()>(Kind::Barrier, number as usize));
         Rc::new(context)
@@ -353,7 +356,9 @@ impl Context {
         }
         let error = Error::InvalidArgument { operation: doing, why };
         self.number.set(self.number.get() + 1);
-        record::fail(&self.hub, self.slot, self.number.get(), &error);
+        if !self.is_broken() {
+            record::refuse(&self.hub, self.slot, &error);
+        }
         let head = Head::new::<()>(Kind::Refused, 0).after(self.head.get());
         self.head.set(head);
         self.record(head, "");

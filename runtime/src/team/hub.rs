@@ -203,6 +203,11 @@ impl Hub {
         }
     }
 
+    /// The records of a slot, which are clear, are those of the team with this number.
+    pub(super) fn open(&self, slot: usize, team: u64) {
+        (0..self.levels).for_each(|level| record::open(self, self.level(slot, level), team));
+    }
+
     /// The slots that are free here, a bit each.
     pub(super) fn free(&self) -> u64 {
         self.free.get()

@@ -41,6 +41,8 @@ use crate::transport::AtomicOp;
 /// Where memory is freed or an array changes its phase, the world's thread waits for what contexts have in flight, so nothing of
 /// it arrives later.
 ///
+/// Puts, rings and messages wait while the network has no room. Their `try_` forms do not.
+///
 /// # Failures
 /// The death of a rank ends the waits of every context, with [`Error::PeerLost`](crate::Error::PeerLost).
 ///
@@ -362,7 +364,7 @@ impl ThreadContext {
     }
 
     #[track_caller]
-    fn posted<'a, R>(&self, doing: &'static str, stage: Result<Stage<R>>) -> ThreadPosted<'a, R> {
+    pub(super) fn posted<'a, R>(&self, doing: &'static str, stage: Result<Stage<R>>) -> ThreadPosted<'a, R> {
         let stage = stage.unwrap_or_else(|error| Stage::Done(Err(error)));
         let (stream, place) = (Arc::clone(&self.stream), Location::caller());
         let stage = match stage {
@@ -572,7 +574,7 @@ pub struct ThreadPosted<'a, R> {
 }
 
 #[derive(Debug)]
-enum Stage<R> {
+pub(super) enum Stage<R> {
     Done(Result<R>),
     /// In flight to this rank.
     Put(usize, fn() -> R),

@@ -91,6 +91,35 @@ impl<T: Pod> Symmetric<T> {
         .placed_here()
     }
 
+    /// As [`Symmetric::put_pieces`], but does not wait for room, as [`Symmetric::try_put_slice`]: all pieces are put, or none.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_pieces`], and [`Error::WouldBlock`], which names the first of the ranks over a network: nothing was put.
+    #[track_caller]
+    pub fn try_put_pieces(&self, pieces: &[Piece], values: &[T]) -> Result<()> {
+        self.pieces_now("try_put_pieces", pieces, || self.put_pieces(pieces, values))
+    }
+
+    /// As [`Symmetric::put_pieces_async`], but does not wait for room to post them.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`]: nothing was put. All others come from what it gives.
+    #[track_caller]
+    pub fn try_put_pieces_async(&self, pieces: &[Piece], values: &[T]) -> Result<Posted<()>> {
+        self.pieces_now("try_put_pieces_async", pieces, || Ok(self.put_pieces_async(pieces, values)))
+    }
+
+    #[track_caller]
+    fn pieces_now<R>(&self, operation: &'static str, pieces: &[Piece], put: impl FnOnce() -> Result<R>) -> Result<R> {
+        let routes = &self.engine().routes;
+        let mut over_network =
+            pieces.iter().filter(|piece| piece.rank < self.engine().size && !routes.is_mapped(piece.rank));
+        let Some(first) = over_network.next() else { return put() };
+        let count = over_network.fold(first.count, |count, piece| count.saturating_add(piece.count));
+        let len = count.saturating_mul(size_of::<T>());
+        self.engine().put_at_once(operation, first.rank, len, put).placed_here()
+    }
+
     /// The future form of [`Symmetric::put_pieces`]: ready when all are visible where they belong. `values` may be changed when
     /// this returns.
     #[track_caller]

@@ -113,6 +113,10 @@ impl World {
 }
 
 impl Progress {
+    pub(super) fn engine(&self) -> &Rc<Engine> {
+        &self.engine
+    }
+
     pub(super) fn of(engine: &Rc<Engine>) -> Progress {
         Progress { engine: OneThread::new(Rc::clone(engine)) }
     }
@@ -171,18 +175,6 @@ impl Progress {
     #[doc(hidden)]
     pub fn lend_contexts(&self) -> impl Sized + '_ {
         self.engine.lend_contexts()
-    }
-
-    /// Polls until `ready` holds, which only another thread of this rank can bring about: delivers messages, and gives up
-    /// the core in between. Does not check for failed peers: the next call reports them. In a forked child it returns at once.
-    pub fn poll_until(&self, mut ready: impl FnMut() -> bool) {
-        // A forked child has no other threads.
-        while self.engine.is_own() && !ready() {
-            if self.engine.turn() == 0 {
-                self.engine.idle_poll();
-                rustix::thread::sched_yield();
-            }
-        }
     }
 
     /// Lets `task` go on at every poll and in every wait of this rank, until it has nothing more to do or is dropped.

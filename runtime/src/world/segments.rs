@@ -228,6 +228,17 @@ pub(crate) struct Located {
     pub(crate) remote: usize,
 }
 
+impl Located {
+    /// # Errors
+    /// [`Error::Misaligned`] for a word of so many bytes.
+    pub(super) fn check_aligned(&self, operation: &'static str, rank: usize, alignment: usize) -> Result<()> {
+        if self.address.is_multiple_of(alignment) {
+            return Ok(());
+        }
+        Err(Error::Misaligned { operation, rank, address: self.address, alignment, place: CalledAt::default() })
+    }
+}
+
 /// How the engine looks a segment up.
 pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
 
@@ -422,18 +433,10 @@ impl World {
         (|| -> Result<()> {
             const NAME: &str = "a notification in a segment";
             let word = bytemuck::bytes_of(&word);
-            let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, word.len())?;
-            if !address.is_multiple_of(word.len()) {
-                return Err(Error::Misaligned {
-                    operation: NAME,
-                    rank,
-                    address,
-                    alignment: word.len(),
-                    place: CalledAt::default(),
-                });
-            }
+            let located = self.locate_segment(NAME, rank, number, offset, word.len())?;
+            located.check_aligned(NAME, rank, word.len())?;
             if !self.engine.routes.is_mapped(rank) {
-                return self.engine.remote_put_after(rank, remote, word);
+                return self.engine.remote_put_after(rank, located.remote, word);
             }
             // What was put before may have gone by message.
             if rank != self.rank() && self.engine.mapped_segments.are_by_message() {

@@ -1,26 +1,104 @@
 //! Progress while the program computes.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::rc::Rc;
 
-use super::World;
+use super::progress::Progress;
 use super::wakeup::Signaller;
+use super::{OneThread, World};
+use crate::engine::{Ending, Engine, Wakeup};
 use crate::error::{Error, Placed, Result};
 
 const DOING: &str = "serving other ranks while a thread computes";
 
-/// Tells the serving thread that the work is done, also when it ends by a panic.
-struct Finished<'a> {
-    over: &'a AtomicBool,
+/// Serves other ranks on the world's thread while other threads of this rank work. Made by [`Progress::server`]; keeps the descriptors of
+/// a [`WakeUp`](super::WakeUp).
+#[doc(hidden)]
+pub struct Server {
+    engine: OneThread<Rc<Engine>, World>,
+    wakeup: OneThread<Rc<Wakeup>, World>,
+}
+
+/// Work of other threads, during which a [`Server`] serves.
+#[doc(hidden)]
+pub struct Served<'a> {
+    server: &'a Server,
+    shared: Shared,
+}
+
+/// What the threads share.
+struct Shared {
+    ending: Ending,
     signaller: Signaller,
 }
 
-impl Drop for Finished<'_> {
+/// Work that has not ended. Its drop, also in a panic, ends [`Served::serve`].
+#[doc(hidden)]
+pub struct Working<'a>(&'a Shared);
+
+impl Drop for Working<'_> {
     fn drop(&mut self) {
-        // Pairs with the Acquire load of the serving thread.
-        self.over.store(true, Ordering::Release);
-        // Fails only in a forked child, which has no thread that waits.
-        let _ = self.signaller.signal();
+        if self.0.ending.end() {
+            // Fails only in a forked child, which has no thread that waits.
+            let _ = self.0.signaller.signal();
+        }
+    }
+}
+
+impl Progress {
+    /// # Errors
+    /// As [`World::wake_up`].
+    #[doc(hidden)]
+    pub fn server(&self) -> Result<Server> {
+        let wakeup = OneThread::new(self.engine().wakeup()?);
+        Ok(Server { engine: OneThread::new(Rc::clone(self.engine())), wakeup })
+    }
+}
+
+impl Server {
+    /// For work that is about to begin.
+    pub fn begin(&self) -> Served<'_> {
+        let shared = Shared { ending: Ending::default(), signaller: Signaller::of(&self.engine, &self.wakeup) };
+        Served { server: self, shared }
+    }
+}
+
+impl Served<'_> {
+    /// For the thread that works. There is one value of it.
+    pub fn working(&self) -> Working<'_> {
+        Working(&self.shared)
+    }
+
+    /// Makes progress, and sleeps when nothing is left, until the work has ended. Other threads may use contexts in virtual time meanwhile,
+    /// too. Does not check for failed peers: the next call reports them. Signals that came meanwhile count as one that nobody has waited
+    /// for.
+    ///
+    /// # Panics
+    /// With the first panic of a handler, when the work has ended.
+    pub fn serve(&self, doing: &'static str) {
+        let Served { server: Server { engine, wakeup }, shared } = self;
+        let _asks = Asks::new(wakeup);
+        engine.serve_until(doing, wakeup, &shared.ending);
+        if shared.ending.has_slept() {
+            // The program may have sent one to its own loop. A full descriptor is readable, too.
+            let _ = shared.signaller.signal();
+        }
+    }
+}
+
+/// Asks for all events as long as it lives.
+struct Asks<'a>(&'a Wakeup);
+
+impl Asks<'_> {
+    fn new(wakeup: &Wakeup) -> Asks<'_> {
+        wakeup.count_handle(true);
+        Asks(wakeup)
+    }
+}
+
+impl Drop for Asks<'_> {
+    fn drop(&mut self) {
+        self.0.count_handle(false);
     }
 }
 
@@ -107,20 +185,19 @@ impl World {
         if !engine.serves() {
             return Ok(work());
         }
-        let wake_up = self.wake_up()?;
-        let over = AtomicBool::new(false);
-        let finished = Finished { over: &over, signaller: wake_up.signaller() };
-        let name = format!("rank {} computes", self.rank());
         engine.at(|| {
+            let server = self.progress().server()?;
+            let served = server.begin();
+            let name = format!("rank {} computes", self.rank());
             let _lent = engine.lend_contexts();
             std::thread::scope(|scope| {
+                let working = served.working();
                 let worker = std::thread::Builder::new().name(name).spawn_scoped(scope, move || {
-                    let _finished = finished;
+                    let _working = working;
                     work()
                 });
                 let worker = worker.map_err(|source| Error::Os { doing: DOING, call: "thread", source })?;
-                // Acquire pairs with the store of the worker.
-                wake_up.serve_until(DOING, || over.load(Ordering::Acquire));
+                served.serve(DOING);
                 Ok(worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
             })
         })

@@ -158,10 +158,17 @@ impl ThreadBell<'_> {
     /// Rings at `rank`.
     #[inline]
     pub(super) fn ring(&self, stream: &Stream, operation: &'static str, rank: usize) -> Result<()> {
+        let [mapped, remote] = self.words(stream, operation, rank)?;
+        stream.ring(operation, rank, mapped, remote)
+    }
+
+    /// The words of it at `rank`, if that exists and the bell is of the rank of `stream`.
+    #[inline]
+    pub(super) fn words(&self, stream: &Stream, operation: &'static str, rank: usize) -> Result<[usize; 2]> {
         if !stream.is_of(self.rank) {
             return Err(foreign(operation));
         }
         stream.check_rank(operation, rank)?;
-        stream.ring(operation, rank, self.words[0], self.words[1])
+        Ok(self.words)
     }
 }

@@ -48,8 +48,8 @@ use crate::transport::AtomicOp;
 #[must_use = "nothing is done before `put`, `get_into`, `fetch`, `send` or `invoke`"]
 #[derive(Debug)]
 pub struct ThreadOperation<'c> {
-    context: &'c ThreadContext,
-    events: [Vec<Event>; 3],
+    pub(super) context: &'c ThreadContext,
+    pub(super) events: [Vec<Event>; 3],
 }
 
 impl ThreadContext {
@@ -286,7 +286,7 @@ impl ThreadOperation<'_> {
     /// As [`ThreadContext::send`]; as [`ThreadOperation::put`], but if the target was lost while this waited for room, the *handled* event may
     /// have happened, with that error.
     #[track_caller]
-    pub fn send(self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
+    pub fn send(mut self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         let context = self.context;
         self.message(
             rank,
@@ -304,7 +304,7 @@ impl ThreadOperation<'_> {
     /// # Errors
     /// As [`ThreadContext::invoke`]; as [`ThreadOperation::send`].
     #[track_caller]
-    pub fn invoke<A, F>(self, rank: usize, arguments: A, function: F) -> Result<()>
+    pub fn invoke<A, F>(mut self, rank: usize, arguments: A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
@@ -330,7 +330,7 @@ impl ThreadOperation<'_> {
     #[track_caller]
     pub fn try_send(&mut self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         let context = self.context;
-        self.message_at_once(
+        self.message(
             rank,
             || context.try_message(rank, context.heading(rank, handler)?, payload),
             |receipt| {
@@ -353,7 +353,7 @@ impl ThreadOperation<'_> {
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
         let context = self.context;
-        self.message_at_once(
+        self.message(
             rank,
             || {
                 let (heading, bytes) = closure(arguments, function)?;
@@ -367,8 +367,9 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// As [`ThreadOperation::message`], by ways that do not wait.
-    fn message_at_once(
+    /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number. Where that finds no
+    /// room the operation has its events back.
+    fn message(
         &mut self,
         rank: usize,
         plain: impl FnOnce() -> Result<()>,
@@ -380,6 +381,7 @@ impl ThreadOperation<'_> {
         let sent = if events.handled.is_empty() {
             plain()
         } else {
+            // Open before it can come.
             let receipt = stream.open_receipt(rank, std::mem::take(&mut events.handled))?;
             with_receipt(receipt).inspect_err(|error| match error {
                 Error::WouldBlock { .. } => events.handled = stream.close_receipt(rank, receipt),
@@ -395,27 +397,6 @@ impl ThreadOperation<'_> {
                 return Err(error);
             }
         }
-        Ok(())
-    }
-
-    /// A message by `plain`, or, if somebody wants to know when it was handled, by `with_receipt`, which gets its number.
-    fn message(
-        self,
-        rank: usize,
-        plain: impl FnOnce() -> Result<()>,
-        with_receipt: impl FnOnce(u64) -> Result<()>,
-    ) -> Result<()> {
-        let stream = self.context.stream();
-        stream.check_rank("sending a message", rank)?;
-        let Events { source, effect, handled } = checked(self.events, stream.identity())?;
-        if handled.is_empty() {
-            plain()?;
-        } else {
-            // Open before it can come.
-            let receipt = stream.open_receipt(rank, handled)?;
-            with_receipt(receipt).inspect_err(|error| stream.refuse_receipt(rank, receipt, error))?;
-        }
-        stream.track_message(rank, source, effect);
         Ok(())
     }
 

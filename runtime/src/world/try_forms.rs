@@ -174,6 +174,23 @@ impl<T: Pod> Symmetric<T> {
         self.put_now("try_put_slice_async", rank, values.len(), 0, post)
     }
 
+    /// As [`Symmetric::put_slice_signal`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_slice_signal`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put, and nothing signalled.
+    #[track_caller]
+    pub fn try_put_slice_signal(
+        &self,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        signals: &Symmetric<u64>,
+        index: usize,
+    ) -> Result<()> {
+        let put = || self.put_slice_signal(rank, start, values, signals, index);
+        self.put_now("try_put_slice_signal", rank, values.len(), size_of::<u64>(), put)
+    }
+
     #[track_caller]
     fn put_now<R>(
         &self,
@@ -185,5 +202,27 @@ impl<T: Pod> Symmetric<T> {
     ) -> Result<R> {
         let len = count * size_of::<T>() + bell;
         self.engine().put_at_once(operation, rank, len, put).placed_here()
+    }
+}
+
+impl Bell {
+    /// As [`Bell::ring`], but does not wait for room, as [`Symmetric::try_put`].
+    ///
+    /// # Errors
+    /// As [`Bell::ring`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was rung.
+    #[track_caller]
+    pub fn try_ring(&self, rank: usize) -> Result<()> {
+        self.engine().put_at_once("try_ring", rank, size_of::<u64>(), || self.ring(rank)).placed_here()
+    }
+}
+
+impl Symmetric<u64> {
+    /// As [`Symmetric::signal`], but does not wait for room, as [`Symmetric::try_put`].
+    ///
+    /// # Errors
+    /// As [`Symmetric::signal`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was signalled.
+    #[track_caller]
+    pub fn try_signal(&self, rank: usize, index: usize) -> Result<()> {
+        self.put_now("try_signal", rank, 1, 0, || self.signal(rank, index))
     }
 }

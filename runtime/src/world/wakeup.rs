@@ -229,23 +229,9 @@ impl WakeUp {
         self.wakeup.found_by_timer()
     }
 
-    /// What any thread of this process makes the descriptor readable with.
+    /// Makes the descriptor readable from any thread of this process.
     pub fn signaller(&self) -> Signaller {
-        let pace = self.engine.pace().map(|pace| Arc::new(Lock::new(pace.apart())));
-        Signaller {
-            signals: Arc::clone(self.wakeup.signals()),
-            owner: self.wakeup.owner(),
-            rank: self.engine.rank,
-            pace,
-        }
-    }
-
-    /// Makes progress, and sleeps when nothing is left, until `is_over` holds, which a signal announces. Signals that came meanwhile count
-    /// as one that nobody has waited for.
-    pub(super) fn serve_until(&self, doing: &'static str, is_over: impl Fn() -> bool) {
-        self.engine.serve_until(doing, &self.wakeup, is_over);
-        // The program may have sent one to its own loop. A full descriptor is readable, too.
-        let _ = self.signal();
+        Signaller::of(&self.engine, &self.wakeup)
     }
 
     /// Whether this process is the rank, and not a child forked from it.
@@ -317,6 +303,11 @@ impl std::fmt::Debug for Signaller {
 }
 
 impl Signaller {
+    pub(super) fn of(engine: &Engine, wakeup: &Wakeup) -> Signaller {
+        let pace = engine.pace().map(|pace| Arc::new(Lock::new(pace.apart())));
+        Signaller { signals: Arc::clone(wakeup.signals()), owner: wakeup.owner(), rank: engine.rank, pace }
+    }
+
     /// Makes the descriptor readable: ends a wait or a poll, or makes the next [`WakeUp::arm`] [`Arm::Busy`]. Several signals before that
     /// count as one. Does nothing when the last wake-up of the world is gone. Never blocks, except that on a simulated network it takes
     /// the network's lock. There, virtual time does not wait for threads that are not ranks: a wait that only such a thread would end fails with

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{
-    Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Segment, State, codes,
+    Code, Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Segment, State, codes,
 };
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
 use crate::watchdog;
 
-/// Who is lost.
+/// The rank that is killed, or that leaves.
 const VICTIM: u16 = 2;
 /// The notification that tells the victim to leave.
 const GO: u32 = 50;
@@ -70,6 +70,10 @@ pub fn one_of_four(task: Task, end: End<'_>) {
         g25_kill(&here, end);
     } else {
         here.tell(0, here.me as u32, 1, 0);
+        // The victim receives nothing: the call is under way when the victim is lost.
+        watchdog::at("a message that is never received");
+        fails(codes::ERROR, p.passive_send(S, 8, VICTIM, 8, Block));
+        check_states(&here);
     }
     is_gone(&here);
     g70_state(&here, queue);
@@ -112,11 +116,39 @@ fn g25_kill(here: &Here<'_>, end: End<'_>) {
             assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
         }
         End::Leaves => here.tell(VICTIM, GO, 1, 0),
-        End::By(kill) => kill(),
+        End::By(kill) => g53_purge_after_kill(here, kill),
     }
     is_gone(here);
     fails(codes::ERROR, here.p.write(part(0, 0, 8), VICTIM, 0, Block));
     check_states(here);
+}
+
+/// The victim is killed while requests to it are under way: no time passes between posting them and the kill.
+fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn()) {
+    let p = here.p;
+    let [read, written] = [(); 2].map(|()| ok("queue_create", p.queue_create(Block)));
+    // The first request of a queue waits until it knows the segment.
+    for queue in [read, written] {
+        ok("write", p.write(part(0, 1024, 8), VICTIM, queue, Block));
+        ok("wait", p.wait(queue, Block));
+    }
+    ok("read", p.read(part(1024, 0, 512), VICTIM, read, Block));
+    ok("write", p.write(part(0, 1024, 512), VICTIM, written, Block));
+    kill();
+    watchdog::at("requests to a rank that was killed");
+    for (what, queue) in [("read", read), ("write", written)] {
+        // Until it is purged.
+        assert_eq!(p.wait(queue, Block), Err(Code(codes::ERROR)), "a {what}");
+        fails(codes::ERROR, p.wait(queue, Test));
+        assert_eq!(p.queue_size(queue), Ok(1));
+        ok("queue_purge", p.queue_purge(queue, Block));
+        assert_eq!(p.queue_size(queue), Ok(0));
+        ok("wait", p.wait(queue, Test));
+        // It takes requests as before.
+        ok("write", p.write(part(0, 2048, 8), 1, queue, Block));
+        ok("wait", p.wait(queue, Block));
+        ok("queue_delete", p.queue_delete(queue));
+    }
 }
 
 /// Waits for a notification, and resets it.

@@ -5,6 +5,7 @@ use bellwether_runtime::vocabulary::gaspi::{
     Config, Gaspi, Operation, Outcome, Process, QUEUE_MAX, Queue, Result, Resumable, Segment, codes,
 };
 
+use super::queues::{is_complete, small_before_large};
 use super::{Task, fails, ok, pattern};
 use crate::watchdog;
 
@@ -101,6 +102,16 @@ pub(super) fn g15(task: &Task) {
         assert_eq!(own.open_requests(), Ok(4), "the library has waited for its own request alone");
         ok("wait", own.wait(Block));
         assert_eq!(bytes(segment, 1 << 20, 1 << 20), pattern(next(gaspi).into(), 1 << 20));
+        small_before_large(&mut || {
+            for _ in 0..4 {
+                ok("read", own.read(segment.here(1 << 20..2 << 20), segment.there(next(gaspi), 0)));
+            }
+            let at_once = is_complete(own.wait(Test));
+            ok("library", library(&lent, segment, next(gaspi)));
+            let in_time = is_complete(own.wait(Test));
+            ok("wait", own.wait(Block));
+            [at_once, in_time]
+        });
     });
 }
 

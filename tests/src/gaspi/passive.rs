@@ -5,7 +5,8 @@ use std::time::Duration;
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{GROUP_ALL, codes};
 
-use super::{Task, WHILE, fails, ok, pattern, test_loop};
+use super::queues::is_complete;
+use super::{Here, Task, WHILE, fails, ok, pattern, test_loop};
 
 pub(super) fn g67(task: &Task) {
     task.works(|here| {
@@ -30,8 +31,59 @@ pub(super) fn g67(task: &Task) {
     });
 }
 
+/// The messages of `busy`, which always has several under way, do not overtake the one of `quiet`, which came before.
+fn nobody_overtakes(here: &Here<'_>, quiet: u16, busy: u16) {
+    const SEVERAL: u64 = 5;
+    const SIZE: u64 = 16;
+    let is = |rank| here.me == usize::from(rank);
+    let send = |n: u64, timeout| here.p.passive_send(super::S, SIZE * n, 0, SIZE, timeout);
+    let receive = || ok("receive", here.p.passive_receive(super::S, 1 << 20, SIZE, Block));
+    // The receiver has served the busy one last. It may do so during the first call.
+    let is_sent = is(busy) && is_complete(send(0, Test));
+    if is(0) {
+        assert_eq!(receive(), (busy, SIZE));
+    }
+    if is(busy) && !is_sent {
+        ok("send", send(0, Block));
+    }
+    here.barrier();
+    if is(quiet) {
+        fails(codes::TIMEOUT, send(0, Test));
+    }
+    if is(0) {
+        // Only the quiet one has sent: this returns when its message is there, and leaves it.
+        fails(codes::INV_SIZE, here.p.passive_receive(super::S, 1 << 20, SIZE - 1, Block));
+    }
+    here.barrier();
+    if is(busy) {
+        (0..SEVERAL).for_each(|n| fails(codes::TIMEOUT, send(n, Test)));
+    }
+    here.barrier();
+    if is(0) {
+        // Messages may come after the barrier that they were sent before.
+        here.pause();
+        let order: Vec<_> = (0..=SEVERAL).map(|_| receive().0).collect();
+        let mut expected = vec![busy; SEVERAL as usize + 1];
+        expected[0] = quiet;
+        assert_eq!(order, expected, "{busy} has overtaken {quiet}");
+    }
+    if is(quiet) {
+        ok("send", send(0, Block));
+    }
+    if is(busy) {
+        (0..SEVERAL).for_each(|n| ok("send", send(n, Block)));
+    }
+    here.barrier();
+}
+
 pub(super) fn g68(task: &Task) {
     task.works(|here| {
+        match here.n {
+            1 => {}
+            // The receiver sends to itself.
+            2 => [(0, 1), (1, 0)].into_iter().for_each(|(quiet, busy)| nobody_overtakes(here, quiet, busy)),
+            _ => [(1, 2), (2, 1), (0, 1)].into_iter().for_each(|(quiet, busy)| nobody_overtakes(here, quiet, busy)),
+        }
         let times = task.times(20, 1000);
         if here.me == 0 {
             let mut left = vec![times; here.n];

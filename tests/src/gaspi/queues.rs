@@ -1,7 +1,7 @@
 //! Rows about queues.
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, QUEUE_MAX, codes};
+use bellwether_runtime::vocabulary::gaspi::{Config, GROUP_ALL, QUEUE_MAX, Result, codes};
 
 use super::{Here, S, Task, fails, note, ok, part, pattern, test_loop};
 
@@ -166,7 +166,44 @@ pub(super) fn g15(task: &Task) {
         assert_eq!(ok("queue_size", here.p.queue_size(2)), 4);
         ok("wait", here.p.wait(2, Block));
         assert_eq!(here.bytes(1 << 20, 1 << 20), pattern(here.next().into(), 1 << 20));
+        small_before_large(&mut || {
+            for _ in 0..4 {
+                ok("read", here.p.read(part(1 << 20, 0, 1 << 20), here.next(), 2, Block));
+            }
+            let at_once = is_complete(here.p.wait(2, Test));
+            ok("write", here.p.write(part(0, 3 << 20, 8), here.next(), 1, Block));
+            ok("wait for the other queue", here.p.wait(1, Block));
+            let in_time = is_complete(here.p.wait(2, Test));
+            ok("wait", here.p.wait(2, Block));
+            [at_once, in_time]
+        });
     });
+}
+
+/// What a wait with [`Test`] found.
+pub(super) fn is_complete(outcome: Result<()>) -> bool {
+    match outcome {
+        Err(code) if code.is_timeout() => false,
+        outcome => {
+            ok("wait", outcome);
+            true
+        }
+    }
+}
+
+/// Checks that a wait for a small request ends before large ones on another queue are complete. `round` posts large ones, looks for them,
+/// posts and waits for the small one, and looks again; it returns what it found each time.
+///
+/// This thread may lose its processor until the large ones are complete, so one round of many has to show it. Where the first look always
+/// finds them complete, posting completes them, and there is nothing to see.
+pub(super) fn small_before_large(round: &mut dyn FnMut() -> [bool; 2]) {
+    const ROUNDS: usize = 50;
+    let rounds: Vec<_> = (0..ROUNDS).map(|_| round()).take_while(|found| found[1]).collect();
+    let seen = rounds.len() < ROUNDS;
+    assert!(
+        seen || rounds.iter().all(|found| found[0]),
+        "each wait for a small request took as long as the large ones"
+    );
 }
 
 pub(super) fn g16(task: &Task) {

@@ -652,17 +652,29 @@ pub(super) fn l59(task: &Task) {
     ok(set(0), "polling mode");
     let (ready, target) = (Counter::new(), Counter::new());
     let (ready_at, target_at) = (all(handle, ready.address() as u64), all(handle, target.address() as u64));
+    // How task 0 tells something to task 1, which makes no call: by a file, named after the process of task 0 and an address there.
+    let named = [u64::from(std::process::id()), ready.address() as u64].map(|part| all(handle, part)[0]);
+    let sent = std::env::temp_dir().join(format!("bellwether-l59-{}-{}", named[0], named[1]));
     if n > 1 && me == 1 {
         lock(&seen).calls.clear();
         let counters = [ready_at[0] as *const Counter, null(), null()];
         ok(send(handle, 0, TAKE, &header(0, 0), &[], counters), "from now on no call");
+        // Task 0 has sent its message. A thread that took it would have done so by the end of the pause.
+        super::watchdog::at("the file of task 0");
+        while !sent.exists() {
+            std::thread::yield_now();
+        }
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(lock(&seen).calls.is_empty(), "it came without a call");
+        std::fs::remove_file(&sent).expect("a file of this test");
         wait(handle, &target, 1, "the message");
     } else if n > 1 && me == 0 {
         wait(handle, &ready, 1, "task 1 makes no calls");
         let counters = [target_at[1] as *const Counter, null(), null()];
         ok(send(handle, 1, TAKE, &header(0, 1), &[1; 8], counters), "send");
+        // Over a network it leaves in these calls, at the latest.
+        (0..100).for_each(|_| ok(raw::probe(handle), "probe"));
+        std::fs::write(&sent, []).expect("a file");
     }
     gfence(handle);
     task.term(handle);

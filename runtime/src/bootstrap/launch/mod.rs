@@ -38,6 +38,7 @@ pub use error::LaunchError;
 pub use hosts::{Host, serve as serve_host};
 #[cfg(any(test, fuzzing))]
 pub use lines::cut_lines;
+pub use program::find as find_program;
 pub use signals::signal_name;
 pub use spec::{Bind, Cause, Ended, Hooks, JobSpec, Membership, NoHooks, Outcome, RankEnd, Stdin};
 pub use supervise::{supervise, supervise_hosts};

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use super::error::LaunchError;
 
 /// The file that `program` stands for: itself if it has a `/`, else the first in `PATH`.
-pub(super) fn find(program: &OsStr) -> Result<PathBuf, LaunchError> {
+///
+/// # Errors
+/// [`LaunchError::NotFound`], [`LaunchError::NotExecutable`].
+pub fn find(program: &OsStr) -> Result<PathBuf, LaunchError> {
     let shown = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);

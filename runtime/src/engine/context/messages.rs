@@ -178,6 +178,9 @@ impl Stream {
         let windows = &self.home.shared.sendings.windows;
         let mut outlet = outlet.borrow_mut();
         let mut sent = Sent::NoRoom;
+        if !driven.is_clear(self, to) {
+            return Ok(sent);
+        }
         if windows.leave_room(to, asked) || self.read_handled(&mut outlet, &mut driven, to, asked)? {
             outlet.count();
             let posted = driven.networks.to(to).send(to, id, true, header, payload);

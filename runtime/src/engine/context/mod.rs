@@ -10,6 +10,7 @@
 //! memory that has been freed, or that only its owner may access in the next phase. Later operations go through a handle, which
 //! borrows the allocation in its phase.
 
+mod at_once;
 mod messages;
 mod operations;
 mod reserved;
@@ -20,7 +21,7 @@ mod track;
 mod wait;
 mod window;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use self::wait::Ends;
 use super::Engine;
 use super::mapped_segments::MappedSegments;
 use super::networks::{ApartNetworks, Networks};
-use super::operation::{Receipts, drop_all};
+use super::operation::{Operation, Receipts, drop_all};
 use super::routes::Routes;
 use super::segments::Answering;
 use super::track::Tracking;
@@ -236,6 +237,8 @@ pub(crate) struct Driven {
     nudges: Vec<(usize, bool)>,
     /// Ranks that its interface cannot reach, and those that other interfaces of this rank cannot.
     losses: Losses,
+    /// What is left of puts and rings that answered at once, by target. No queue is empty.
+    kept: BTreeMap<usize, VecDeque<Operation<Box<[u8]>>>>,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
     /// Operations with events.
@@ -296,6 +299,7 @@ impl Engine {
             let driven = Driven {
                 networks: apart,
                 nudges: Vec::new(),
+                kept: BTreeMap::new(),
                 losses: self.losses.borrow().for_another(),
                 faults: VecDeque::new(),
                 tracking: Tracking::default(),

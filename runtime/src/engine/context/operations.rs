@@ -7,10 +7,11 @@ use super::super::claim::Claim;
 use super::super::operation::{Atomic, Change, Get, HeapRange, Issuer, Operation, Post};
 use super::super::remote_access::{Answer, Fetched};
 use super::super::straight::Local;
-use super::wait::{Ends, token};
+use super::wait::Ends;
 use super::{Driven, Engine, Stream};
 use crate::error::{Error, Result};
 use crate::memory::copy;
+use crate::thread::token;
 use crate::transport::Sent;
 
 /// A context while its thread makes progress there.
@@ -34,6 +35,9 @@ impl Issuer for Driving<'_> {
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
+        if !self.driven.is_clear(self.stream, rank) {
+            return Ok(None);
+        }
         post(self.driven.networks.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
     }
 
@@ -72,9 +76,14 @@ impl Stream {
 
     /// Posts all of an operation.
     pub(super) fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
-        self.wait_unless(doing, Ends::Of(rank), |driven| match operation.post(driven.networks.to(rank), rank) {
-            Ok(sent) => Ok(sent == Sent::Done),
-            Err(error) => Err(self.failed(driven, error, rank, doing)),
+        self.wait_unless(doing, Ends::Of(rank), |driven| {
+            if !driven.is_clear(self, rank) {
+                return Ok(false);
+            }
+            match operation.post(driven.networks.to(rank), rank) {
+                Ok(sent) => Ok(sent == Sent::Done),
+                Err(error) => Err(self.failed(driven, error, rank, doing)),
+            }
         })
     }
 
@@ -237,11 +246,7 @@ impl Stream {
 
     /// A rank that sleeps may have to be woken after a ring.
     pub(super) fn nudge_after_ring(&self, rank: usize) {
-        let mut driven = self.driven();
-        if driven.networks.is_silent_to(rank) && self.job.is_here(rank) {
-            driven.nudges.push((rank, false));
-            driven.nudge(self);
-        }
+        self.driven().nudge_after_ring(self, rank);
     }
 
     /// Whether `rank` is asleep, or about to be; asked after what it may wait for is stored.

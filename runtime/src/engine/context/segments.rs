@@ -36,6 +36,7 @@ pub(crate) struct Using {
 pub(crate) struct InUse<'a>(&'a Using, u64);
 
 impl Using {
+    #[inline(always)]
     pub(super) fn begin(&self) -> InUse<'_> {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Relaxed);
@@ -50,6 +51,7 @@ impl Using {
 }
 
 impl Drop for InUse<'_> {
+    #[inline(always)]
     fn drop(&mut self) {
         // Pairs with the Acquire load in `Users::wait`.
         self.0.count.store(self.1, Ordering::Release);
@@ -217,17 +219,21 @@ impl Reached<'_> {
 }
 
 impl Stream {
-    /// The segments of `rank`, for a few stores or loads: it never waits while this lives.
-    ///
-    /// # Errors
-    /// As [`Stream::check_own`].
-    #[inline]
-    pub(crate) fn reach(&self, doing: &'static str, rank: usize) -> Result<Reached<'_>> {
+    /// The segments of `rank`, for a few stores or loads: it never waits while this lives. `None` where [`Stream::check_own`] returns an error.
+    #[inline(always)]
+    pub(crate) fn reach(&self, rank: usize) -> Option<Reached<'_>> {
         let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
-        if is_paced || !self.node.is_own() {
-            self.check_own(doing)?;
+        if (is_paced || !self.node.is_own()) && !self.is_usable() {
+            return None;
         }
-        Ok(Reached { segments: &self.mapped_segments, rank, is_own: rank == self.rank, _using: self.using.begin() })
+        Some(Reached { segments: &self.mapped_segments, rank, is_own: rank == self.rank, _using: self.using.begin() })
+    }
+
+    /// Whether this thread of this process may use the context.
+    #[cold]
+    #[inline(never)]
+    fn is_usable(&self) -> bool {
+        self.check_own("reaching a segment").is_ok()
     }
 
     /// Lets `rank`, whose memory is mapped, see what was stored there: wakes it if it sleeps.

@@ -147,6 +147,9 @@ impl Stream {
         }
         self.check_reachable(rank, DOING)?;
         self.wait(DOING, |driven| {
+            if !driven.is_clear(self, rank) {
+                return Ok(false);
+            }
             // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
             let ring = &mut Operation::<&[u8]>::Ring { offset: driven.networks.to(rank).ring_word(remote) };
             match claim.hold(&self.changes, || ring.post(driven.networks.to(rank), rank)) {

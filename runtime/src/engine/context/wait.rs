@@ -10,6 +10,7 @@ use super::{ApartNetworks, Driven, Identity, Network, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
 use crate::sleep::Fences;
+use crate::thread::token;
 use crate::transport;
 use crate::transport::Sent;
 use crate::transport::lock::Guard;
@@ -26,12 +27,6 @@ pub(super) enum Ends {
     Of(usize),
     /// Nobody's: what is waited for ends with those that it is for.
     Never,
-}
-
-/// A number of this thread that no other living thread has. Not 0.
-pub(super) fn token() -> usize {
-    thread_local!(static TOKEN: u8 = const { 0 });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
 }
 
 impl Stream {
@@ -352,6 +347,9 @@ impl Stream {
         self.check_reachable(rank, doing)?;
         let mut posted = None;
         self.wait_unless(doing, Ends::Of(rank), |driven| {
+            if !driven.is_clear(self, rank) {
+                return Ok(false);
+            }
             posted = post(driven.networks.to(rank)).map_err(|error| self.failed(driven, error, rank, doing))?;
             Ok(posted.is_some())
         })?;
@@ -377,7 +375,11 @@ impl Driven {
             self.nudge(stream);
         }
         // While a loss is doubtful the first to ask for its error waits until the roster knows: not here.
-        done + if self.losses.has_doubts() { 0 } else { self.advance_tracked(stream) }
+        if self.losses.has_doubts() {
+            return done;
+        }
+        let sent = if self.kept.is_empty() { 0 } else { self.post_all_kept(stream) };
+        done + sent + self.advance_tracked(stream)
     }
 
     /// Wakes targets that sleep or fall asleep while a ring to them is in flight: on these networks a ring causes no event at
@@ -399,12 +401,14 @@ impl Driven {
     }
 
     pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
-        self.networks.to(rank).settled(rank).map_err(|error| stream.failed(self, error, rank, doing))
+        let is_clear = self.is_clear(stream, rank);
+        let settled = self.networks.to(rank).settled(rank);
+        Ok(settled.map_err(|error| stream.failed(self, error, rank, doing))? && is_clear)
     }
 
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
         match self.networks.flush() {
-            Ok(all) => Ok(all && self.networks.is_answered() && self.tracking.is_empty()),
+            Ok(all) => Ok(all && self.kept.is_empty() && self.networks.is_answered() && self.tracking.is_empty()),
             // Puts to a rank that left need not complete. `false`: call again, other ranks may have operations in flight.
             Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
             Err((rank, error)) => match stream.failed(self, error, rank, doing) {

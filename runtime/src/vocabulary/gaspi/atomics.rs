@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::codes;
-use super::place::{Held, Partner};
+use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::queues::recent;
 use super::segments::number_of;
@@ -75,7 +75,7 @@ impl Process {
         if to >= context.stream.size || context.stream.is_lost(to) {
             return None;
         }
-        let reached = context.stream.reach("a GASPI atomic operation", to).ok()?;
+        let reached = context.stream.reach(to)?;
         let number = number_of(segment);
         let word = reached.place_again(&mut context.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;
         if !word.addr().is_multiple_of(size_of::<u64>()) {
@@ -110,7 +110,7 @@ impl Process {
         };
         let key = (rank, segment, offset, words);
         let (done, fetched) = {
-            let Held { state, world } = &mut *self.place.enter()?;
+            let Held { state, world } = &mut *self.monitor.enter()?;
             state.check_works()?;
             let to = state.check_partner(world, rank)?;
             if !offset.is_multiple_of(8) {
@@ -130,7 +130,7 @@ impl Process {
                 }
             }
         };
-        let outcome = self.place.wait("an atomic operation", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
+        let outcome = self.monitor.wait("an atomic operation", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
             Some(done.outcome()?.map_err(|error| match error {
                 // The owner or its network rejects it, as when the segment was deleted after this process had looked it up.
                 Error::InvalidArgument { .. } => Code(codes::INV_SEG),
@@ -138,7 +138,7 @@ impl Process {
             }))
         });
         if outcome.is_err_and(Code::is_timeout) {
-            self.place.enter()?.state.atomics.entry(key).or_default().push_back((done, fetched));
+            self.monitor.enter()?.state.atomics.entry(key).or_default().push_back((done, fetched));
             return Err(Code(codes::TIMEOUT));
         }
         outcome?;

@@ -2,7 +2,7 @@
 
 use super::codes;
 use super::collective::{Differ, KINDS, Kind, Round};
-use super::place::{Held, Partner};
+use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::reduce;
 use super::state::{Arrivals, State, header, kind};
@@ -105,7 +105,7 @@ struct Busy<'a>(&'a Process, GroupId, Kind);
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        if let Ok(mut entered) = self.0.place.enter()
+        if let Ok(mut entered) = self.0.monitor.enter()
             && let Some(group) = entered.state.groups.get_mut(&self.1)
         {
             group.busy[self.2 as usize] = false;
@@ -119,7 +119,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::MANY_GRP`].
     pub fn group_create(&self) -> Result<GroupId> {
-        let Held { state, .. } = &mut *self.place.enter()?;
+        let Held { state, .. } = &mut *self.monitor.enter()?;
         state.check_works()?;
         let most = state.config.group_max as usize;
         let free = (0..=GroupId::MAX).take(most).find(|id| !state.groups.contains_key(id));
@@ -133,7 +133,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_GROUP`]; [`codes::INV_RANK`] for a rank that does not exist or is in the group.
     pub fn group_add(&self, group: GroupId, rank: Rank) -> Result<()> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
         let size = world.size();
         let group = state.group(group)?;
@@ -155,7 +155,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_GROUP`] if this process is no member; [`codes::TIMEOUT`]; [`codes::ERROR`] if a member is lost.
     pub fn group_commit(&self, id: GroupId, timeout: Timeout) -> Result<()> {
-        let mut entered = self.place.enter()?;
+        let mut entered = self.monitor.enter()?;
         let Held { state, world } = &mut *entered;
         state.check_works()?;
         let (own, life) = (world.rank() as Rank, state.arrivals.life.get());
@@ -174,7 +174,7 @@ impl Process {
         }
         drop(entered);
         self.collective(id, Kind::Commit, "group_commit", &[], timeout, |_, _| Ok(()))?;
-        self.place.enter()?.state.group(id)?.is_committed = true;
+        self.monitor.enter()?.state.group(id)?.is_committed = true;
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_GROUP`], also for the group of all; [`codes::ACTIVE_COLL`] if a thread is in a collective of it.
     pub fn group_delete(&self, group: GroupId) -> Result<()> {
-        let Held { state, .. } = &mut *self.place.enter()?;
+        let Held { state, .. } = &mut *self.monitor.enter()?;
         state.check_works()?;
         if group == GROUP_ALL {
             return Err(Code(codes::INV_GROUP));
@@ -297,7 +297,7 @@ impl Process {
     }
 
     fn check_committed(&self, group: GroupId) -> Result<super::Config> {
-        let Held { state, .. } = &mut *self.place.enter()?;
+        let Held { state, .. } = &mut *self.monitor.enter()?;
         state.check_works()?;
         let config = state.config;
         state.committed(group).map(|_| config)
@@ -314,7 +314,7 @@ impl Process {
         mut combine: impl FnMut(&mut [u8], &[u8]) -> Result<(), Differ>,
     ) -> Result<Vec<u8>> {
         let (others, busy) = {
-            let Held { state, .. } = &mut *self.place.enter()?;
+            let Held { state, .. } = &mut *self.monitor.enter()?;
             state.check_works()?;
             let group = state.group(id)?;
             if std::mem::replace(&mut group.busy[kind as usize], true) {
@@ -323,7 +323,7 @@ impl Process {
             group.begin(kind, value);
             (group.others(), Busy(self, id, kind))
         };
-        let outcome = self.place.wait(doing, timeout, &Partner::Ranks(&others), |world, state| {
+        let outcome = self.monitor.wait(doing, timeout, &Partner::Ranks(&others), |world, state| {
             let State { groups, arrivals, .. } = state;
             let Some(group) = groups.get_mut(&id) else { return Some(Err(Code(codes::INV_GROUP))) };
             let outcome = group.advance(kind, world, arrivals, &mut combine)?;

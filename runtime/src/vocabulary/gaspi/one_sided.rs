@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::codes;
+use super::monitor::Held;
 use super::notes::{Layout, MARKED};
-use super::place::Held;
 use super::process::Process;
 use super::queues::{Queue, recent};
 use super::segments::{notes_of, number_of};
@@ -122,6 +122,7 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
     /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted,
     /// unless the target was lost during the call: parts that were posted before may read their source until a [`Process::queue_purge`].
+    #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::None))
     }
@@ -130,6 +131,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::write`].
+    #[inline]
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post(Request::read(std::slice::from_ref(&part), rank, queue, Notice::None))
     }
@@ -138,6 +140,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
+    #[inline]
     pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post(Request::write(&[], rank, queue, Notice::There(note)))
     }
@@ -146,6 +149,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::notify`].
+    #[inline]
     pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::There(note)))
     }
@@ -226,26 +230,43 @@ impl Process {
     #[inline(always)]
     fn post(&self, request: Request<'_>) -> Result<()> {
         let shared = self.shared();
-        let refused = {
-            let mut entry = match shared.enter(request.queue) {
-                Ok(entry) => entry,
-                Err(code) => return Err(self.not_entered(code)),
-            };
-            match &mut *entry {
-                Some(open) => match open.post(shared, request) {
-                    Ok(()) => {
-                        entry.leave();
-                        return Ok(());
-                    }
-                    Err(refused) => refused,
-                },
-                None => {
-                    drop(entry);
-                    return Err(self.no_queue());
-                }
+        if let Some(mut favoured) = shared.enter_favoured(request.queue)
+            && let Some(queue) = favoured.queue()
+            && queue.post_mapped(shared, request)
+        {
+            return Ok(());
+        }
+        let Request { parts, rank, queue, direction, notice } = request;
+        self.post_by_any(parts, rank, queue, direction, notice)
+    }
+
+    /// Posts by whichever thread and on whichever memory, or finds out what is wrong. Takes the parts of a request, so that only this path
+    /// stores them.
+    #[cold]
+    #[inline(never)]
+    fn post_by_any(
+        &self,
+        parts: &[Part],
+        rank: Rank,
+        queue: QueueId,
+        direction: Direction,
+        notice: Notice,
+    ) -> Result<()> {
+        let request = Request { parts, rank, queue, direction, notice };
+        let shared = self.shared();
+        let mut entry = match shared.enter(request.queue) {
+            Ok(entry) => entry,
+            Err(code) => return Err(self.not_entered(code)),
+        };
+        let outcome = match &mut *entry {
+            Some(queue) => queue.post(shared, request),
+            None => {
+                drop(entry);
+                return Err(self.no_queue());
             }
         };
-        self.refused(refused, request)
+        drop(entry);
+        outcome.or_else(|refused| self.refused(refused, request))
     }
 
     #[cold]
@@ -278,7 +299,7 @@ impl Process {
     #[cold]
     fn post_by_world(&self, request: Request<'_>) -> Result<()> {
         let queue = request.queue;
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         let shared = self.shared();
         let requests = {
             let mut entry = shared.enter(queue)?;
@@ -291,7 +312,7 @@ impl Process {
             requests
         };
         let layout = Layout::new(state.config.notification_num);
-        // The ranges stay: a segment is deleted by a thread that is in the place, as this one is.
+        // The ranges stay: a segment is deleted by a thread that is in the monitor, as this one is.
         carry_by_world(world, shared, request, layout).map_err(|refused| {
             if let Ok(mut entry) = shared.enter(queue)
                 && let Some(open) = &mut *entry
@@ -326,7 +347,7 @@ fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: 
         let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
         match direction {
             Direction::Write => {
-                // SAFETY: in bounds of a segment that stays while this thread is in the place. The program does not change what it posts.
+                // SAFETY: in bounds of a segment that stays while this thread is in the monitor. The program does not change what it posts.
                 let source = unsafe { std::slice::from_raw_parts(here, len) };
                 world.put_segment(to, number, offset, source).map_err(failed)?;
             }
@@ -353,85 +374,112 @@ fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: 
 }
 
 impl Queue {
+    /// Posts a request, if its arguments are right and plain stores and loads do what it asks for. Else posts nothing, and returns `false`.
+    #[inline(always)]
+    fn post_mapped(&mut self, shared: &Shared, request: Request<'_>) -> bool {
+        let to = usize::from(request.rank);
+        if to >= self.stream.size || self.stream.is_lost(to) {
+            return false;
+        }
+        let Ok(single) = self.check(shared, request) else { return false };
+        let is_done = self.carry_mapped(shared, request, single);
+        if is_done {
+            self.open += request.number();
+        }
+        is_done
+    }
+
     /// Posts a request. With an error nothing is posted, unless a process is lost meanwhile: then
     /// earlier parts may be in flight until a purge.
-    #[inline(always)]
     fn post(&mut self, shared: &Arc<Shared>, request: Request<'_>) -> Result<(), Refused> {
-        let Request { parts, rank, notice, .. } = request;
-        let to = usize::from(rank);
+        let to = usize::from(request.rank);
         if to >= self.stream.size {
             return Err(Refused::Code(Code(codes::INV_RANK)));
         }
         if self.stream.is_lost(to) {
             return Err(Refused::Lost(to));
         }
-        if let Notice::There(note) | Notice::Here(note) = notice {
+        let single = self.check(shared, request)?;
+        if !self.carry_mapped(shared, request, single) {
+            self.carry(shared, request)?;
+        }
+        self.open += request.number();
+        Ok(())
+    }
+
+    /// Checks all of a request but its rank and what is at the target. The range here of a single part.
+    ///
+    /// # Errors
+    /// As [`Process::write`] and [`Process::notify`].
+    #[inline(always)]
+    fn check(&self, shared: &Shared, request: Request<'_>) -> Result<*mut u8> {
+        if let Notice::There(note) | Notice::Here(note) = request.notice {
             if note.value == 0 {
-                return Err(Refused::Code(Code(codes::INV_NOTIF_VAL)));
+                return Err(Code(codes::INV_NOTIF_VAL));
             }
             if note.id >= self.config.notification_num {
-                return Err(Refused::Code(Code(codes::INV_NOTIF_ID)));
+                return Err(Code(codes::INV_NOTIF_ID));
             }
         }
         let check = |part: &Part| {
             let here = shared.range(part.local.0, part.local.1, part.size)?;
             if part.size > self.config.transfer_size_max { Err(Code(codes::INV_COMMSIZE)) } else { Ok(here) }
         };
-        let single = match parts {
+        let single = match request.parts {
             [part] => check(part)?,
             parts => parts.iter().try_fold(ptr::null_mut(), |_, part| check(part).map(|_| ptr::null_mut()))?,
         };
-        let requests = request.number();
-        if self.open + requests > self.config.queue_size_max {
-            return Err(Refused::Code(Code(codes::QUEUE_FULL)));
+        if self.open + request.number() > self.config.queue_size_max {
+            return Err(Code(codes::QUEUE_FULL));
         }
-        if !self.carry_mapped(shared, request, single)? {
-            self.carry(shared, request)?;
-        }
-        self.open += requests;
-        Ok(())
+        Ok(single)
     }
 
     /// Does what is posted, if plain stores and loads do. Else nothing, and returns `false`: it may be wrong. `single` is the range
     /// here of a single part.
     #[inline(always)]
-    fn carry_mapped(&mut self, shared: &Shared, request: Request<'_>, single: *mut u8) -> Result<bool, Refused> {
+    fn carry_mapped(&mut self, shared: &Shared, request: Request<'_>, single: *mut u8) -> bool {
         let Request { parts, rank, direction, notice, .. } = request;
         let to = usize::from(rank);
         let layout = Layout::new(self.config.notification_num);
-        let reached = self.stream.reach(direction.doing(), to).map_err(|error| Refused::Error(error, to))?;
+        let Some(reached) = self.stream.reach(to) else { return false };
         let find = |part: &Part| {
             let (offset, len) = there(part);
             reached.place(number_of(part.remote.0), offset, len)
         };
         // A list is done whole or not at all. A single part is found below.
         if parts.len() > 1 && !parts.iter().all(|part| find(part).is_some()) {
-            return Ok(false);
+            return false;
         }
         let mut word_and_mark = None;
         if let Notice::There(note) = notice {
             // After what went by message.
             if self.stream.are_by_message() {
-                return Ok(false);
+                return false;
             }
             let number = notes_of(note.segment);
             let start = reached.place_again(&mut self.recent[1][recent(to, number)], number, 0, layout.bytes());
-            let Some(start) = start else { return Ok(false) };
+            let Some(start) = start else { return false };
             let at = |offset| start.wrapping_add(offset).cast::<u32>();
             word_and_mark = Some((at(layout.word(note.id)), at(layout.mark(note.id)), note.value));
         }
         let own_notes = match notice {
-            Notice::Here(note) => Some((shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?, note)),
+            Notice::Here(note) => match shared.board.get(note.segment) {
+                Some(notes) => Some((notes, note)),
+                None => return false,
+            },
             Notice::None | Notice::There(_) => None,
         };
         for part in parts {
             let (offset, len) = there(part);
             let number = number_of(part.remote.0);
             let there = reached.place_again(&mut self.recent[0][recent(to, number)], number, offset, len);
-            let Some(there) = there else { return Ok(false) };
-            let here = match parts.len() {
-                1 => single,
-                _ => shared.range(part.local.0, part.local.1, part.size)?,
+            let Some(there) = there else { return false };
+            let here = if parts.len() == 1 {
+                single
+            } else {
+                let Ok(here) = shared.range(part.local.0, part.local.1, part.size) else { return false };
+                here
             };
             // SAFETY: both are in bounds of segments, which stay: the other one while `reached` lives, the own one while this thread has
             // a queue. Both are only touched by copies and atomics, and the program leaves alone what it has posted.
@@ -458,7 +506,7 @@ impl Queue {
             drop(notes);
             self.stream.stored(self.stream.rank);
         }
-        Ok(true)
+        true
     }
 
     /// Posts over a network, or by the kernel.

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::codes;
-use super::place::{Held, Partner};
+use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::state::kind;
 use super::types::{Code, Rank, Result, SegmentId, Timeout};
@@ -58,7 +58,7 @@ impl Process {
     pub fn passive_send(&self, segment: SegmentId, offset: u64, rank: Rank, size: u64, timeout: Timeout) -> Result<()> {
         let key = (rank, segment, offset, size);
         let number = {
-            let Held { state, world } = &mut *self.place.enter()?;
+            let Held { state, world } = &mut *self.monitor.enter()?;
             state.check_works()?;
             let to = state.check_partner(world, rank)?;
             if size == 0 || size > state.config.passive_transfer_size_max {
@@ -86,11 +86,11 @@ impl Process {
                 }
             }
         };
-        let outcome = self.place.wait("passive_send", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
+        let outcome = self.monitor.wait("passive_send", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
             (!state.arrivals.passive.borrow().sent.contains(&number)).then_some(Ok(()))
         });
         if outcome.is_err_and(Code::is_timeout) {
-            self.place.enter()?.state.sends.entry(key).or_default().push_back(number);
+            self.monitor.enter()?.state.sends.entry(key).or_default().push_back(number);
         }
         outcome
     }
@@ -104,14 +104,14 @@ impl Process {
     /// other processes are lost.
     pub fn passive_receive(&self, segment: SegmentId, offset: u64, size: u64, timeout: Timeout) -> Result<(Rank, u64)> {
         {
-            let state = &self.place.enter()?.state;
+            let state = &self.monitor.enter()?.state;
             state.check_works()?;
             if size == 0 || size > state.config.passive_transfer_size_max {
                 return Err(Code(codes::INV_COMMSIZE));
             }
             state.own_range(segment, offset, size)?;
         }
-        self.place.wait("passive_receive", timeout, &Partner::Any, |world, state| {
+        self.monitor.wait("passive_receive", timeout, &Partner::Any, |world, state| {
             let mut passive = state.arrivals.passive.borrow_mut();
             let (_, _, message) = passive.whole.front()?;
             let len = message.len();

@@ -8,7 +8,7 @@ use super::codes;
 use super::collective::{Differ, Kind, Round};
 use super::config::Config;
 use super::groups::Group;
-use super::place::{Held, Partner, Place};
+use super::monitor::{Held, Monitor, Partner};
 use super::queues::Queue;
 use super::shared::Shared;
 use super::state::State;
@@ -59,7 +59,7 @@ const INIT: u64 = 0x6761_7370;
 pub struct Process {
     /// Before the world, which its queues are contexts of.
     desk: Desk,
-    pub(super) place: Place,
+    pub(super) monitor: Monitor,
     rank: usize,
     size: usize,
     has_network: bool,
@@ -98,7 +98,7 @@ impl Process {
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
         let has_network = engine.has_network();
         let state = State::new(&world, Arc::clone(&shared));
-        Ok(Process { desk: Desk(shared), place: Place::new(world, state), rank, size, has_network })
+        Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network })
     }
 
     /// Leaves the job, when all processes have called this. Collective.
@@ -106,9 +106,9 @@ impl Process {
     /// # Errors
     /// As [`World::finish`].
     pub fn finish(self) -> RuntimeResult<()> {
-        let Process { place, desk, .. } = self;
+        let Process { monitor, desk, .. } = self;
         drop(desk);
-        place.into_world().map_or(Ok(()), World::finish)
+        monitor.into_world().map_or(Ok(()), World::finish)
     }
 
     /// What threads use without the world.
@@ -133,7 +133,7 @@ impl Process {
     /// # Errors
     /// [`codes::ERROR`] on another thread on a simulated network.
     pub fn config_get(&self) -> Result<Config> {
-        Ok(self.place.enter()?.state.config)
+        Ok(self.monitor.enter()?.state.config)
     }
 
     /// Sets the configuration.
@@ -141,7 +141,7 @@ impl Process {
     /// # Errors
     /// [`codes::INITED`] in the working phase; [`codes::CONFIG`].
     pub fn config_set(&self, config: Config) -> Result<()> {
-        let state = &mut self.place.enter()?.state;
+        let state = &mut self.monitor.enter()?.state;
         if state.works || state.starts {
             return Err(Code(codes::INITED));
         }
@@ -153,7 +153,7 @@ impl Process {
     /// As [`Process::config_set`], but a start with the same configuration that has begun goes on.
     pub(super) fn config_resume(&self, config: Config) -> Result<()> {
         let resumes = {
-            let state = &self.place.enter()?.state;
+            let state = &self.monitor.enter()?.state;
             state.starts && !state.works && state.config == config
         };
         if resumes { Ok(()) } else { self.config_set(config) }
@@ -166,7 +166,7 @@ impl Process {
     /// [`codes::ERROR`] if a process is lost.
     pub fn proc_init(&self, timeout: Timeout) -> Result<()> {
         let all: Vec<usize> = (0..self.size).filter(|rank| *rank != self.rank).collect();
-        let mut entered = self.place.enter()?;
+        let mut entered = self.monitor.enter()?;
         let Held { state, .. } = &mut *entered;
         if state.works {
             return Err(Code(codes::INITED));
@@ -184,7 +184,7 @@ impl Process {
         }
         drop(entered);
         let shared = self.shared();
-        let outcome = self.place.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
+        let outcome = self.monitor.wait("proc_init", timeout, &Partner::Ranks(&all), |world, state| {
             // Another thread has ended it.
             if state.works {
                 return Some(Err(Code(codes::INITED)));
@@ -220,7 +220,7 @@ impl Process {
             Some(opened)
         });
         if outcome.is_err_and(|code| !code.is_timeout()) {
-            let state = &mut self.place.enter()?.state;
+            let state = &mut self.monitor.enter()?.state;
             // The next call begins anew.
             if !state.works {
                 state.starts = false;
@@ -236,7 +236,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::ERROR`] if a segment cannot be closed.
     pub fn proc_term(&self, _timeout: Timeout) -> Result<()> {
-        let mut entered = self.place.enter()?;
+        let mut entered = self.monitor.enter()?;
         let Held { state, .. } = &mut *entered;
         state.check_works()?;
         state.works = false;
@@ -259,7 +259,7 @@ impl Process {
     /// # Errors
     /// As [`Process::config_get`].
     pub fn initialized(&self) -> Result<bool> {
-        Ok(self.place.enter()?.state.works)
+        Ok(self.monitor.enter()?.state.works)
     }
 
     /// This process's number, from 0.
@@ -283,7 +283,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`].
     pub fn proc_local(&self) -> Result<(Rank, Rank)> {
-        let held = &*self.place.enter()?;
+        let held = &*self.monitor.enter()?;
         held.state.check_works()?;
         let (rank, size) = held.world.place_on_host();
         Ok((rank as Rank, size as Rank))
@@ -299,7 +299,7 @@ impl Process {
 
     /// Time since this process joined the job.
     pub(super) fn elapsed(&self) -> Result<Duration> {
-        Ok(self.place.enter()?.world.elapsed())
+        Ok(self.monitor.enter()?.world.elapsed())
     }
 
     /// What this process knows of each: a failed operation with a process makes it [`Health::Corrupt`].
@@ -315,7 +315,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::ERROR`] if it is lost.
     pub fn proc_ping(&self, rank: Rank) -> Result<()> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
         state.check_partner(world, rank).map(drop)
     }
@@ -329,14 +329,14 @@ impl Process {
     pub fn proc_kill(&self, rank: Rank, timeout: Timeout) -> Result<()> {
         let victim = usize::from(rank);
         {
-            let Held { state, world } = &mut *self.place.enter()?;
+            let Held { state, world } = &mut *self.monitor.enter()?;
             state.check_works()?;
             if victim == self.rank || victim >= self.size {
                 return Err(Code(codes::INV_RANK));
             }
             state.kill(world, victim)?;
         }
-        self.place.wait("proc_kill", timeout, &Partner::None, |world, _| {
+        self.monitor.wait("proc_kill", timeout, &Partner::None, |world, _| {
             world.engine().job.loss(victim).is_some().then_some(Ok(()))
         })
     }
@@ -359,7 +359,7 @@ impl Process {
 
     /// Reads something of the state in the working phase.
     pub(super) fn in_work<R>(&self, read: impl FnOnce(&State) -> R) -> Result<R> {
-        let held = &*self.place.enter()?;
+        let held = &*self.monitor.enter()?;
         held.state.check_works()?;
         Ok(read(&held.state))
     }

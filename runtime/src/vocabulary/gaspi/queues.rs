@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codes;
 use super::config::{Config, QUEUE_MAX};
-use super::place::{Held, Partner};
+use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::shared::Shared;
 use super::types::{Code, QueueId, Result, Timeout};
@@ -143,7 +143,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::ERROR`] if there are [`QUEUE_MAX`] queues, or if the network has no further interface: the others go on.
     pub fn queue_create(&self, _timeout: Timeout) -> Result<QueueId> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
         for id in 0..QUEUE_MAX as QueueId {
             let mut entry = self.shared().enter(id)?;
@@ -213,7 +213,7 @@ impl Process {
     /// Why a queue is not there.
     #[cold]
     pub(super) fn no_queue(&self) -> Code {
-        match self.place.enter().and_then(|entered| entered.state.check_works()) {
+        match self.monitor.enter().and_then(|entered| entered.state.check_works()) {
             Ok(()) => Code(codes::INV_QUEUE),
             Err(code) => code,
         }
@@ -248,7 +248,7 @@ impl Process {
     fn wait_long(&self, queue: QueueId, partners: &[usize], timeout: Timeout) -> Result<()> {
         let shared = self.shared();
         let waits = Waits(shared, queue);
-        let outcome = self.place.wait("waiting for a queue", timeout, &Partner::Ranks(partners), |_, _| {
+        let outcome = self.monitor.wait("waiting for a queue", timeout, &Partner::Ranks(partners), |_, _| {
             // Another thread may post meanwhile.
             let mut entry = shared.try_enter(queue)?;
             let Some(pending) = &mut *entry else { return Some(Err(Code(codes::INV_QUEUE))) };
@@ -274,7 +274,7 @@ impl Process {
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         drop(self.enter_queue(queue)?);
         let shared = self.shared();
-        let purged = self.place.wait("purging a queue", timeout, &Partner::None, |world, state| {
+        let purged = self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
             let mut entry = match shared.enter(queue) {
                 Ok(entry) => entry,
                 Err(code) => return Some(Err(code)),

@@ -1,7 +1,7 @@
 //! What a process asks about another one.
 
 use super::codes;
-use super::place::Held;
+use super::monitor::Held;
 use super::process::Process;
 use super::segments::number_of;
 use super::types::{Code, Rank, Result, SegmentId};
@@ -12,7 +12,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SEG`]; [`codes::ERROR`] if the process is lost.
     pub fn segment_size_at(&self, segment: SegmentId, rank: Rank) -> Result<u64> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
         let at = state.check_partner(world, rank)?;
         match world.engine().find_segment("the size of a segment", at, number_of(segment)) {

@@ -2,8 +2,8 @@
 
 use super::codes;
 use super::collective::Kind;
+use super::monitor::{Held, Partner};
 use super::notes::{InUse, Layout};
-use super::place::{Held, Partner};
 use super::process::Process;
 use super::state::{Owned, State};
 use super::types::{Code, GroupId, NotificationId, Rank, Result, SegmentId, Timeout};
@@ -52,7 +52,7 @@ impl Process {
     /// [`codes::NOINIT`]; [`codes::INV_SEG`] if the id is in use; [`codes::INV_SEGSIZE`] for no bytes; [`codes::MANY_SEG`];
     /// [`codes::MEMALLOC`].
     pub fn segment_alloc(&self, segment: SegmentId, size: u64) -> Result<()> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         self.make(state, world, (segment, size), None, None)
     }
 
@@ -66,7 +66,7 @@ impl Process {
     /// program keeps its own accesses apart by notifications, barriers and waits.
     pub unsafe fn segment_bind(&self, segment: SegmentId, start: *mut u8, size: u64) -> Result<()> {
         let memory = checked(start, size)?;
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         self.make(state, world, (segment, size), memory, None)
     }
 
@@ -147,7 +147,7 @@ impl Process {
         timeout: Timeout,
     ) -> Result<()> {
         {
-            let Held { state, world } = &mut *self.place.enter()?;
+            let Held { state, world } = &mut *self.monitor.enter()?;
             state.check_works()?;
             state.committed(group)?;
             let resumes = state.segments.get(&segment).is_some_and(|owned| owned.pending == Some(group));
@@ -156,7 +156,7 @@ impl Process {
             }
         }
         self.collective(group, Kind::Segment, "segment_create", &[], timeout, |_, _| Ok(()))?;
-        if let Some(owned) = self.place.enter()?.state.segments.get_mut(&segment) {
+        if let Some(owned) = self.monitor.enter()?.state.segments.get_mut(&segment) {
             owned.pending = None;
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_RANK`]; [`codes::ERROR`] if the process is lost.
     pub fn segment_register(&self, segment: SegmentId, rank: Rank, _timeout: Timeout) -> Result<()> {
-        let Held { state, world } = &mut *self.place.enter()?;
+        let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
         if !state.segments.contains_key(&segment) {
             return Err(Code(codes::INV_SEG));
@@ -219,13 +219,13 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] if that wait fails: memory of the program must then stay.
     pub fn segment_delete(&self, segment: SegmentId) -> Result<()> {
-        let Held { state, .. } = &mut *self.place.enter()?;
+        let Held { state, .. } = &mut *self.monitor.enter()?;
         state.check_works()?;
         let owned = state.segments.remove(&segment).ok_or(Code(codes::INV_SEG))?;
         self.end_segment(segment, owned)
     }
 
-    /// Ends a segment that was taken out of the state, by a thread that is in the place.
+    /// Ends a segment that was taken out of the state, by a thread that is in the monitor.
     pub(super) fn end_segment(&self, segment: SegmentId, owned: Owned) -> Result<()> {
         self.shared().end_segment(segment);
         let Owned { memory, notes, .. } = owned;
@@ -261,7 +261,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].
     pub fn segment_read(&self, segment: SegmentId, offset: u64, into: &mut [u8]) -> Result<()> {
-        let entered = self.place.enter()?;
+        let entered = self.monitor.enter()?;
         entered.state.check_works()?;
         let owned = entered.state.own(segment, offset, into.len() as u64)?;
         owned.memory.read(offset as usize, into).map_err(|error| Code(codes::of_error(&error)))
@@ -272,7 +272,7 @@ impl Process {
     /// # Errors
     /// As [`Process::segment_read`].
     pub fn segment_write(&self, segment: SegmentId, offset: u64, bytes: &[u8]) -> Result<()> {
-        let entered = self.place.enter()?;
+        let entered = self.monitor.enter()?;
         entered.state.check_works()?;
         let owned = entered.state.own(segment, offset, bytes.len() as u64)?;
         owned.memory.write(offset as usize, bytes).map_err(|error| Code(codes::of_error(&error)))
@@ -314,9 +314,9 @@ impl Process {
         }
         let generation = notes.generation();
         drop(notes);
-        self.place.wait("waiting for a notification", timeout, &Partner::Any, |_, _| {
+        self.monitor.wait("waiting for a notification", timeout, &Partner::Any, |_, _| {
             shared.advance_reads();
-            // SAFETY: only a thread that is in the place deletes a segment, and this one is.
+            // SAFETY: only a thread that is in the monitor deletes a segment, and this one is.
             let Some(notes) = (unsafe { shared.board.peek(segment, generation) }) else {
                 return Some(Err(Code(codes::INV_SEG)));
             };
@@ -334,7 +334,7 @@ impl Process {
         match reset()? {
             0 => {
                 // A program may wait by this call alone. Not while its notifications are in use: what a poll does may take its time.
-                self.place.poll();
+                self.monitor.poll();
                 self.shared().advance_reads();
                 reset()
             }
@@ -347,7 +347,7 @@ impl Process {
         match self.shared().board.get(segment) {
             Some(notes) => Ok(notes),
             None => {
-                self.place.enter()?.state.check_works()?;
+                self.monitor.enter()?.state.check_works()?;
                 Err(Code(codes::INV_SEG))
             }
         }

@@ -2,10 +2,10 @@
 //!
 //! A thread that has a queue may use segments of this process: [`Shared::end_segment`] passes through all queues, so no thread is left with
 //! a segment that has ended. It does not pass through the slots of atomic operations: these find their word in the engine's table, and a close
-//! waits for them there (`Reached`). A thread that is in the [`Place`](super::place::Place) may enter a slot; one that is in a slot never
-//! enters the place.
+//! waits for them there (`Reached`). A thread that is in the [`Monitor`](super::monitor::Monitor) may enter a slot; one that is in a slot never
+//! enters the monitor.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -14,20 +14,16 @@ use super::config::QUEUE_MAX;
 use super::notes::Board;
 use super::queues::Queue;
 use super::types::{Code, QueueId, Result, SegmentId, State as Health};
+use crate::thread::token;
 use crate::vocabulary::bias::{BiasedLock, Guard};
 
 /// Most looks of a wait before it makes progress for messages. Chosen: a few microseconds, longer than a notification of a process that
 /// answers at once takes, and short beside a message that waits meanwhile.
 const SPINS: u32 = 200;
+/// Numbers of segments.
+const SEGMENTS: usize = SegmentId::MAX as usize + 1;
 /// Slots for atomic operations. Threads get one in turn; two with the same slot wait for each other for the length of one operation. Chosen.
 const ATOMIC_SLOTS: usize = 8;
-
-/// A number of this thread that no other living thread has. Not 0.
-#[inline]
-pub(super) fn token() -> usize {
-    thread_local!(static TOKEN: Cell<u8> = const { Cell::new(0) });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
-}
 
 /// The number of the slot of this thread's atomic operations. Each thread gets the next number at its first atomic
 /// operation, and keeps it; an ended thread's number is not given back.
@@ -60,6 +56,10 @@ pub(super) struct Entry<'a> {
     me: usize,
 }
 
+/// The right of the favourite thread to use the place of a queue, until it is dropped. One word, which is passed in a register: an
+/// [`Entry`] is stored in parts and loaded as a whole, and the load waits until all earlier stores are visible.
+pub(super) struct Favoured<'a>(&'a Slot);
+
 impl Slot {
     fn new() -> Slot {
         #[cfg(not(loom))]
@@ -75,6 +75,17 @@ impl Slot {
         self.check_outside(me)?;
         let guard = if self.lock.enter_favoured(me) { None } else { Some(self.lock.acquire(&|| {})) };
         Ok(self.entered(guard, me))
+    }
+
+    /// As [`Slot::enter`], if this thread is the favourite and is not in.
+    #[inline(always)]
+    fn enter_favoured(&self) -> Option<Favoured<'_>> {
+        let me = token();
+        if self.owner.load(Ordering::Relaxed) == me || !self.lock.enter_favoured(me) {
+            return None;
+        }
+        self.owner.store(me, Ordering::Relaxed);
+        Some(Favoured(self))
     }
 
     fn try_enter(&self) -> Option<Entry<'_>> {
@@ -130,6 +141,22 @@ impl Entry<'_> {
     }
 }
 
+impl Favoured<'_> {
+    #[inline(always)]
+    pub(super) fn queue(&mut self) -> Option<&mut Queue> {
+        // SAFETY: this thread is in.
+        unsafe { &mut *self.0.queue.get() }.as_mut()
+    }
+}
+
+impl Drop for Favoured<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.owner.store(0, Ordering::Relaxed);
+        self.0.lock.leave_favoured();
+    }
+}
+
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         self.slot.owner.store(0, Ordering::Relaxed);
@@ -153,14 +180,14 @@ pub(super) struct Shared {
     slots: [Slot; QUEUE_MAX as usize],
     /// Queues that nothing is posted on: their contexts do atomic operations. Empty outside of the working phase, and in a job with a network.
     atomics: [Slot; ATOMIC_SLOTS],
-    ranges: Box<[Range]>,
+    ranges: Box<[Range; SEGMENTS]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
     /// A bit for each queue with reads under way that set notifications here.
     pub(super) reads: AtomicU32,
     /// The number of the working phase, which no other one of any process here has; 0 outside of one.
     pub(super) phase: AtomicU64,
-    /// Looks of a wait before it enters the place.
+    /// Looks of a wait before it enters the monitor.
     spins: u32,
 }
 
@@ -169,7 +196,7 @@ impl Shared {
         Shared {
             slots: std::array::from_fn(|_| Slot::new()),
             atomics: std::array::from_fn(|_| Slot::new()),
-            ranges: (0..=usize::from(SegmentId::MAX)).map(|_| Range::default()).collect(),
+            ranges: Box::new(std::array::from_fn(|_| Range::default())),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
             reads: AtomicU32::new(0),
@@ -203,6 +230,12 @@ impl Shared {
     #[inline(always)]
     pub(super) fn enter(&self, queue: QueueId) -> Result<Entry<'_>> {
         self.slots.get(usize::from(queue)).ok_or(Code(codes::INV_QUEUE))?.enter()
+    }
+
+    /// As [`Shared::enter`], if this thread is the favourite and is not in. `None` says nothing more.
+    #[inline(always)]
+    pub(super) fn enter_favoured(&self, queue: QueueId) -> Option<Favoured<'_>> {
+        self.slots.get(usize::from(queue))?.enter_favoured()
     }
 
     /// As [`Shared::enter`]; `None` if another thread is in.
@@ -248,7 +281,7 @@ impl Shared {
         (0..QUEUE_MAX as QueueId).for_each(|queue| drop(self.enter(queue)));
     }
 
-    /// The address of a range of a segment of this process, for a thread that has entered a queue or the place.
+    /// The address of a range of a segment of this process, for a thread that has entered a queue or the monitor.
     ///
     /// # Errors
     /// [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].

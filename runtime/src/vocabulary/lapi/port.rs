@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use super::codes;
 use super::domain::Domain;
+use crate::thread::token;
 use crate::vocabulary::bias::{BiasedLock, Guard};
 pub(super) use crate::vocabulary::lock::lock;
 
@@ -54,12 +55,6 @@ static PORTS: [Port; SLOTS] = [const { Port::new() }; SLOTS];
 // No model uses it.
 #[cfg(loom)]
 static PORTS: std::sync::LazyLock<[Port; SLOTS]> = std::sync::LazyLock::new(|| [(); SLOTS].map(|()| Port::default()));
-
-/// A number of this thread that no other living thread has. Not 0.
-fn token() -> usize {
-    thread_local!(static TOKEN: u8 = const { 0 });
-    TOKEN.with(|token| std::ptr::from_ref(token) as usize)
-}
 
 /// How a thread is in a port.
 #[derive(Clone, Copy, PartialEq, Eq)]

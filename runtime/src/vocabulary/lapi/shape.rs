@@ -176,14 +176,15 @@ impl Shape {
 pub(super) struct Pieces {
     /// The shape, the number of the place, and how much of it is done.
     sides: [(Shape, usize, u64); 2],
-    held: Option<Piece>,
+    held: Option<Span>,
 }
 
-pub(super) type Piece = (u64, u64, u64);
+/// Bytes that lie together on both sides: the address here, the address there, and how many.
+pub(super) type Span = (u64, u64, u64);
 
 impl Pieces {
     /// As far as the two places at hand go.
-    fn step(&mut self) -> Option<Piece> {
+    fn step(&mut self) -> Option<Span> {
         let mut rest = [(0, 0); 2];
         for ((shape, number, done), rest) in self.sides.iter_mut().zip(&mut rest) {
             loop {
@@ -205,9 +206,9 @@ impl Pieces {
 }
 
 impl Iterator for Pieces {
-    type Item = Piece;
+    type Item = Span;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<Span> {
         let mut piece = self.held.take().or_else(|| self.step())?;
         while let Some(next) = self.step() {
             if (piece.0 + piece.2, piece.1 + piece.2) != (next.0, next.1) {

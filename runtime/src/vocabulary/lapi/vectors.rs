@@ -19,7 +19,7 @@ use super::event::{Deferred, Event, happen_at_once};
 use super::one_sided::{self, Transfer, ask};
 use super::queue::{Finish, Work};
 use super::send::{EAGER, Message, check_may_send, enter_to_send, send};
-use super::shape::{ORIGIN, Piece, Pieces, Shape, TARGET};
+use super::shape::{ORIGIN, Pieces, Shape, Span, TARGET};
 use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
 use crate::message::Messages;
@@ -31,7 +31,7 @@ pub(super) struct Group {
     /// Of a group of this task: bytes that it has asked for, and the pieces that it has not. It asks for more when all that it has asked
     /// for is in place: the other task keeps parts for which it has no room to send.
     asked: u64,
-    rest: VecDeque<Piece>,
+    rest: VecDeque<Span>,
     then: Then,
 }
 
@@ -94,7 +94,7 @@ impl Domain {
 
     /// The next pieces of a group that this task asks for, as its message has them.
     fn next_asked(&self, from: usize, name: Name) -> Vec<u8> {
-        let most = (self.room() / size_of::<Piece>()).max(1);
+        let most = (self.room() / size_of::<Span>()).max(1);
         let mut groups = self.groups.borrow_mut();
         let Some(group) = groups.get_mut(&(from, name.number)) else { return Vec::new() };
         let count = most.min(group.rest.len());

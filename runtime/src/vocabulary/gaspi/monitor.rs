@@ -1,4 +1,5 @@
-//! The world of a process, which every thread may use: one at a time, and a thread that waits lets others in.
+//! A monitor (Hoare 1974) of the world of a process: every thread may use the world, one at a time, and a thread that waits lets
+//! others in.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -8,10 +9,10 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::codes;
-use super::shared::token;
 use super::state::State;
 use super::types::{Code, Result, Timeout};
 use crate::error::Error;
+use crate::thread::token;
 use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
 use crate::vocabulary::lock::lock;
 use crate::world::World;
@@ -28,8 +29,8 @@ pub(super) struct Held {
 }
 
 // SAFETY: a `Held` has the only handle to its world and to all that it is made of: it is made from a builder without handlers, and
-// `Place::new` takes the world off the list of worlds of its thread. Nothing of a world depends on the thread that uses it, except on a
-// simulated network, where `Place::enter` keeps other threads out.
+// `Monitor::new` takes the world off the list of worlds of its thread. Nothing of a world depends on the thread that uses it, except on a
+// simulated network, where `Monitor::enter` keeps other threads out.
 unsafe impl Send for Held {}
 
 struct Inside {
@@ -48,8 +49,8 @@ struct Inside {
     own_thread: Option<ThreadId>,
 }
 
-/// The world of a process.
-pub(super) struct Place {
+/// The world of a process, and the lock that lets one thread in at a time.
+pub(super) struct Monitor {
     inside: Arc<Inside>,
     /// Makes progress while no call does. Ends before the world.
     interrupts: Option<Interrupts>,
@@ -187,8 +188,8 @@ impl Idle for Idler {
     }
 }
 
-impl Place {
-    pub(super) fn new(world: World, state: State) -> Place {
+impl Monitor {
+    pub(super) fn new(world: World, state: State) -> Monitor {
         let engine = world.engine();
         let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
         if own_thread.is_none() {
@@ -209,12 +210,12 @@ impl Place {
         let interrupts = interrupts.and_then(|started| {
             started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
         });
-        Place { inside, interrupts }
+        Monitor { inside, interrupts }
     }
 
     /// Takes the world out, when no thread uses it any more.
     pub(super) fn into_world(self) -> Option<World> {
-        let Place { inside, interrupts } = self;
+        let Monitor { inside, interrupts } = self;
         if let Some(interrupts) = interrupts {
             interrupts.end(|| {
                 drop(lock(&inside.lock));
@@ -316,8 +317,8 @@ impl Place {
             }
             let mut nap = false;
             let may_have_lost = match waited {
-                // Neither a wait with a limit nor one that makes way for another thread tells of a process that has left the job. What
-                // that had sent is handled first.
+                // The engine reports a rank that left only to a wait without a limit. This wait ran into its limit, or ended early so that
+                // another thread can enter. Look here, once all messages that the rank had sent are handled.
                 Ok(()) | Err(Error::TimedOut { .. }) => engine.job.any_left() && !turn(world),
                 Err(Error::PeerLost { .. }) => {
                     nap = true;

@@ -1,0 +1,146 @@
+//! Puts and rings of a context that answer at once.
+//!
+//! The network may take the first part of a put and have no room for the rest. That rest is kept, copied, and posted by later progress of
+//! the context. Until all of it is posted nothing else of the context goes to that rank, so the order at the target is that of the calls,
+//! and a flush waits for it.
+
+use std::collections::VecDeque;
+
+use super::super::operation::Operation;
+use super::{Driven, Stream};
+use crate::error::{CalledAt, Error, Result};
+use crate::transport::Sent;
+
+/// What is to be put: an offset in the slot of the target, and the bytes.
+pub(crate) type Bytes<'a> = (usize, &'a [u8]);
+
+impl Stream {
+    /// Puts bytes to `rank`, in bounds, then rings a bell there, if the network takes the first part now. `bell`: its words, as for
+    /// [`Stream::ring`].
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`]: nothing was put or rung, and the context has made progress. [`Error::PeerLost`]; as [`Stream::check_own`].
+    pub(crate) fn try_put(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        put: Option<Bytes<'_>>,
+        bell: Option<[usize; 2]>,
+    ) -> Result<()> {
+        self.check_own(doing)?;
+        if self.begin_put(doing, rank, put, bell)? {
+            return Ok(());
+        }
+        // Room comes back by the context's own progress.
+        self.poll(doing)?;
+        Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() })
+    }
+
+    /// As [`Stream::try_put`]. `false`: nothing was done.
+    fn begin_put(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        put: Option<Bytes<'_>>,
+        bell: Option<[usize; 2]>,
+    ) -> Result<bool> {
+        if self.is_mapped(rank) {
+            // What the network does there comes before the ring.
+            if bell.is_some() && self.network.is_some() && !self.driven().is_settled(self, doing, rank)? {
+                return Ok(false);
+            }
+            if let Some((offset, bytes)) = put {
+                self.put(doing, rank, offset, bytes)?;
+            }
+            if let Some([mapped, _]) = bell {
+                self.ring_mapped(rank, mapped);
+            }
+            return Ok(true);
+        }
+        self.check_reachable(rank, doing)?;
+        let mut driven = self.driven();
+        if !driven.is_clear(self, rank) {
+            return Ok(false);
+        }
+        let put = put.map(|(offset, bytes)| Operation::Put { offset, bytes, done: 0, after: false, tell: false });
+        let ring = bell.map(|[_, remote]| Operation::Ring { offset: driven.networks.to(rank).ring_word(remote) });
+        let (mut began, mut kept) = (false, VecDeque::new());
+        for mut operation in put.into_iter().chain(ring) {
+            if kept.is_empty() {
+                let posted = operation.post(driven.networks.to(rank), rank);
+                let sent = posted.map_err(|error| self.failed(&mut driven, error, rank, doing))?;
+                began |= sent == Sent::Done || matches!(operation, Operation::Put { done: 1.., .. });
+                if sent == Sent::Done {
+                    driven.posted(self, rank, &operation);
+                    continue;
+                }
+                if !began {
+                    return Ok(false);
+                }
+            }
+            kept.push_back(operation.keep());
+        }
+        if !kept.is_empty() {
+            driven.kept.insert(rank, kept);
+        }
+        Ok(true)
+    }
+}
+
+impl Driven {
+    /// Whether nothing is kept for `rank`, so that more may be posted there. Posts what is kept, as far as there is room.
+    #[inline]
+    pub(super) fn is_clear(&mut self, stream: &Stream, rank: usize) -> bool {
+        self.kept.is_empty() || self.post_kept(stream, rank)
+    }
+
+    /// Posts what is kept, for all ranks. Returns for how many of them nothing is left.
+    #[cold]
+    pub(super) fn post_all_kept(&mut self, stream: &Stream) -> usize {
+        let ranks: Vec<usize> = self.kept.keys().copied().collect();
+        ranks.into_iter().filter(|rank| self.post_kept(stream, *rank)).count()
+    }
+
+    #[cold]
+    fn post_kept(&mut self, stream: &Stream, rank: usize) -> bool {
+        const DOING: &str = "sending what had found no room";
+        let Some(mut queue) = self.kept.remove(&rank) else { return true };
+        while let Some(operation) = queue.front_mut() {
+            let posted = stream.check_reachable(rank, DOING).and_then(|()| {
+                operation.post(self.networks.to(rank), rank).map_err(|error| stream.failed(self, error, rank, DOING))
+            });
+            match posted {
+                Ok(Sent::Done) => {
+                    self.posted(stream, rank, operation);
+                    queue.pop_front();
+                }
+                Ok(_) => {
+                    self.kept.insert(rank, queue);
+                    return false;
+                }
+                // The next flush returns it. The rest is for a rank that is gone.
+                Err(error) => {
+                    self.faults.push_back(error);
+                    return true;
+                }
+            }
+        }
+        // A fence may have come meanwhile: what is put from now on is behind what was kept. The next flush returns an error.
+        let _ = self.networks.order();
+        true
+    }
+
+    /// A rank that sleeps may have to be woken after a ring.
+    pub(super) fn posted<B>(&mut self, stream: &Stream, rank: usize, operation: &Operation<B>) {
+        if matches!(operation, Operation::Ring { .. }) {
+            self.nudge_after_ring(stream, rank);
+        }
+    }
+
+    pub(super) fn nudge_after_ring(&mut self, stream: &Stream, rank: usize) {
+        if self.networks.is_silent_to(rank) && stream.job.is_here(rank) {
+            self.nudges.push((rank, false));
+            self.nudge(stream);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Puts to segments that answer at once.
+
+use super::segments::{Carried, Located};
+use super::{AtomicElement, Bell, World};
+use crate::error::{CalledAt, Error, Placed, Result};
+use crate::memory::copy;
+use crate::memory::outside::Direction;
+use crate::transport::Sent;
+
+/// # Puts to segments that answer at once
+/// Each `try_` form does what the call without `try_` does, if there is room for all of it now. If not it fails with
+/// [`Error::WouldBlock`], and nothing was put or rung. Over a network there is room until `BELLWETHER_MESSAGE_MEMORY` bytes are kept of
+/// what the network has not taken. They make no progress: call [`World::poll`] before the next attempt.
+///
+/// Over a network the first use of a segment of a rank reads that rank's table of segments, and waits for it, as
+/// [`World::put_segment`] does. Where the bytes go by message they have to fit in one: [`Error::InvalidArgument`] tells how many do.
+impl World {
+    /// As [`World::put_segment`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`World::put_segment`], and [`Error::WouldBlock`]: nothing was put. [`Error::InvalidArgument`] for more bytes than go in one
+    /// message, where they go by message.
+    #[track_caller]
+    pub fn try_put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        const NAME: &str = "try_put_segment";
+        (|| -> Result<()> {
+            let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
+            self.engine.put_at_once(NAME, rank, source.len(), || {
+                self.put_located(NAME, rank, &located, source, After::Nothing).map(drop)
+            })
+        })()
+        .placed_here()
+    }
+
+    /// As [`World::put_segment_bell`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`World::try_put_segment`], and of [`Bell::ring`]: nothing was rung.
+    #[track_caller]
+    pub fn try_put_segment_bell(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+        bell: &Bell,
+    ) -> Result<()> {
+        const NAME: &str = "try_put_segment_bell";
+        (|| -> Result<()> {
+            let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
+            self.engine.put_at_once(NAME, rank, source.len() + size_of::<u64>(), || {
+                self.put_located(NAME, rank, &located, source, After::Nothing)?;
+                bell.ring(rank)
+            })
+        })()
+        .placed_here()
+    }
+
+    /// As [`World::notify_segment`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`World::notify_segment`], and [`Error::WouldBlock`]: nothing was stored.
+    #[track_caller]
+    pub fn try_notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
+        const NAME: &str = "try_notify_segment";
+        (|| -> Result<()> {
+            let word = bytemuck::bytes_of(&word);
+            let located = self.locate_segment(NAME, rank, number, offset, word.len())?;
+            located.check_aligned(NAME, rank, word.len())?;
+            self.engine.put_at_once(NAME, rank, word.len(), || {
+                if self.put_located(NAME, rank, &located, word, After::All)? == Carried::Copied {
+                    self.engine.wake_if_asleep(rank);
+                }
+                Ok(())
+            })
+        })()
+        .placed_here()
+    }
+
+    /// Puts where there is room, within [`Engine::put_at_once`](crate::engine::Engine::put_at_once).
+    fn put_located(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        located: &Located,
+        source: &[u8],
+        after: After,
+    ) -> Result<Carried> {
+        let Located { address, remote } = *located;
+        if !self.engine.routes.is_mapped(rank) {
+            match after {
+                After::Nothing => self.engine.remote_put(rank, remote, source)?,
+                After::All => self.engine.remote_put_after(rank, remote, source)?,
+            }
+            return Ok(Carried::Network);
+        }
+        // What was put before may have gone by message.
+        let by_message = after == After::All && rank != self.rank() && self.engine.mapped_segments.are_by_message();
+        if by_message {
+            return self.put_one_message(operation, rank, address, source);
+        }
+        if let Some(to) = self.mapped_here(rank, address, source.len()) {
+            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not the owner, has
+            // handled a message.
+            unsafe { copy::put(to, source.as_ptr(), source.len()) };
+            self.engine.stored(rank);
+            return Ok(Carried::Copied);
+        }
+        let start = source.as_ptr().cast_mut();
+        // SAFETY: only read when putting; and as above.
+        match unsafe { self.attach(operation, Direction::Put, rank, start, address, source.len()) }? {
+            true => Ok(Carried::Copied),
+            false => self.put_one_message(operation, rank, address, source),
+        }
+    }
+
+    fn put_one_message(&self, operation: &'static str, rank: usize, address: usize, source: &[u8]) -> Result<Carried> {
+        let most = self.messages.piece_len();
+        if source.len() > most {
+            let why = format!(
+                "{} bytes for rank {rank} go by message, since the kernel allows no cross-memory attach, and one message has room for \
+                 {most}: put no more at a time, or use the call without try_",
+                source.len()
+            );
+            return Err(Error::InvalidArgument { operation, why });
+        }
+        self.engine.mapped_segments.note_message();
+        match self.messages.write_piece(rank, address, source)? {
+            Sent::NoRoom => Err(Error::WouldBlock { operation, rank, place: CalledAt::default() }),
+            _ => Ok(Carried::Message),
+        }
+    }
+}
+
+/// What a put is ordered after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Nothing,
+    /// All that this rank has put there before.
+    All,
+}

@@ -1,0 +1,183 @@
+//! Puts and rings of contexts that answer at once.
+
+use bytemuck::cast_slice;
+
+use super::context::Stage;
+use super::operation::at_once::kept;
+use super::operation::checked;
+use super::{PlainData, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted};
+use crate::error::{Error, Placed, Result};
+
+/// # Puts and rings that answer at once
+/// Each `try_` form does what the call without `try_` does, if there is room for it to begin now. If not it fails with
+/// [`Error::WouldBlock`], and nothing was put or rung. Then it has made progress for this context, as [`ThreadContext::poll`] does. Where
+/// memory is mapped there is always room, except that a ring may have to wait for what the network does there.
+///
+/// Over a network a put that has begun happens whole: what the network does not take at once is copied and kept, however long it is, and
+/// posted by later progress of the context. Until then nothing else of this context goes to that rank: calls that wait wait for it, and
+/// `try_` forms find no room. A put of 256 KiB and more is copied, too. The first put to a rank may find no room while the network makes the
+/// connection.
+impl ThreadContext {
+    /// As [`ThreadContext::put`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put`], and [`Error::WouldBlock`]: nothing was put.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::Error;
+    /// bellwether::threads(2, |world| {
+    ///     let numbers = world.alloc::<u64>(100)?;
+    ///     let (context, array, other) = (world.context()?, numbers.for_threads(), 1 - world.rank());
+    ///     for i in 0..100 {
+    ///         while let Err(error) = context.try_put(&array, other, i, 7) {
+    ///             let Error::WouldBlock { .. } = error else { return Err(error) };
+    ///             // Or something useful.
+    ///             world.poll()?;
+    ///         }
+    ///     }
+    ///     context.flush(other)?;
+    ///     world.barrier()?;
+    ///     assert_eq!(numbers.load(99), 7);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn try_put<T: PlainData>(&self, array: &ThreadArray<'_, T>, rank: usize, index: usize, value: T) -> Result<()> {
+        match array.mapped(rank, index, 1) {
+            Some(_) => self.put(array, rank, index, value),
+            None => self.try_put_apart("try_put", array, rank, index, &[value], None).placed_here(),
+        }
+    }
+
+    /// As [`ThreadContext::put_slice`], but does not wait.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_slice`], and [`Error::WouldBlock`]: nothing was put.
+    #[inline]
+    #[track_caller]
+    pub fn try_put_slice<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<()> {
+        match array.mapped(rank, start, values.len()) {
+            Some(_) => self.put_slice(array, rank, start, values),
+            None => self.try_put_apart("try_put_slice", array, rank, start, values, None).placed_here(),
+        }
+    }
+
+    /// As [`ThreadContext::put_bell`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_bell`], and [`Error::WouldBlock`]: nothing was put, and nothing rung.
+    #[track_caller]
+    pub fn try_put_bell<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        index: usize,
+        value: T,
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        self.try_put_apart("try_put_bell", array, rank, index, &[value], Some(bell)).placed_here()
+    }
+
+    /// As [`ThreadContext::put_slice_bell`], but does not wait.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_slice_bell`], and [`Error::WouldBlock`]: nothing was put, and nothing rung.
+    #[track_caller]
+    pub fn try_put_slice_bell<T: PlainData>(
+        &self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        self.try_put_apart("try_put_slice_bell", array, rank, start, values, Some(bell)).placed_here()
+    }
+
+    /// As [`ThreadContext::put_slice_async`], but does not wait for room to post it.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::try_put_slice`]. What is wrong later comes from what it gives.
+    #[track_caller]
+    pub fn try_put_slice_async<'a, T: PlainData>(
+        &self,
+        array: &ThreadArray<'a, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<ThreadPosted<'a, ()>> {
+        self.try_put_apart("try_put_slice_async", array, rank, start, values, None).placed()?;
+        Ok(self.posted("try_put_slice_async", Ok(Stage::Put(rank, || ()))))
+    }
+
+    /// As [`ThreadContext::ring`], but does not wait for room.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::ring`], and [`Error::WouldBlock`]: nothing was rung.
+    #[track_caller]
+    pub fn try_ring(&self, bell: &ThreadBell<'_>, rank: usize) -> Result<()> {
+        const DOING: &str = "try_ring";
+        (|| -> Result<()> {
+            let words = bell.words(self.stream(), DOING, rank)?;
+            self.stream().try_put(DOING, rank, None, Some(words))
+        })()
+        .placed_here()
+    }
+
+    fn try_put_apart<T: PlainData>(
+        &self,
+        operation: &'static str,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+        bell: Option<&ThreadBell<'_>>,
+    ) -> Result<()> {
+        let stream = self.stream();
+        let offset = array.range(stream, operation, rank, start, values.len())?;
+        let words = bell.map(|bell| bell.words(stream, operation, rank)).transpose()?;
+        stream.try_put(operation, rank, Some((offset, cast_slice(values))), words)
+    }
+}
+
+impl ThreadOperation<'_> {
+    /// As [`ThreadOperation::put`], but does not wait, as [`ThreadContext::try_put_slice`]. Without room the operation keeps its events, for
+    /// another attempt; else they are gone with it, and what follows has those that are added to it then.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put<T: PlainData>(
+        &mut self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &[T],
+    ) -> Result<()> {
+        const DOING: &str = "try_put";
+        let (context, stream) = (self.context, self.context.stream());
+        let events = checked(std::mem::take(&mut self.events), stream.identity()).placed()?;
+        match context.try_put_apart(DOING, array, rank, start, values, None) {
+            Ok(()) => {
+                stream.track_put(rank, "put", events);
+                Ok(())
+            }
+            Err(error) => {
+                if let Error::WouldBlock { .. } = error {
+                    self.events = kept(events);
+                }
+                Err(error).placed()
+            }
+        }
+    }
+}
