@@ -18,7 +18,7 @@ pub const LISTENER: u64 = 0;
 /// Those of callers are above this.
 const CALLER: u64 = 1 << 32;
 /// Those of connections that this interface has begun are above this.
-const DIAL: u64 = 2 << 32;
+pub const DIAL: u64 = 2 << 32;
 /// How long a caller may take to prove who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it has for that even if others wait for its place.
@@ -172,17 +172,27 @@ impl State {
         // Whether the connection was made: then it is the process that is silent.
         let late: Vec<(u32, bool)> = late.map(|(peer, dial)| (*peer, dial.dialing.is_some())).collect();
         for (number, is_taken) in late {
+            let is_held = is_taken && self.holds(number, now);
             if is_taken {
-                self.core.peer(number).stopped_at = Some(now);
+                // A call that does not wait there comes back when the other addresses were tried.
+                let others = if is_held { 0 } else { self.other_targets(number) };
+                self.core.peer(number).stopped_at = Some(now + attempt * others);
             }
-            if !(is_taken && self.holds(number, now)) {
+            if !is_held {
                 self.next_target(number, false, now);
             }
         }
         self.has_calls = false;
         let due = |peer: &super::peer::Peer| peer.lost.is_none() && peer.call_at.is_some_and(|at| at <= now);
         let due: Vec<u32> = self.core.peers.iter().filter(|(_, peer)| due(peer)).map(|(number, _)| *number).collect();
-        due.into_iter().for_each(|peer| self.begin_call(peer, now));
+        for number in due {
+            let peer = self.core.peer(number);
+            // The thread, too, may have been kept from running when the program found that the connection broke: the peer is missing from
+            // the first call on.
+            let late = peer.call_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            peer.missing_since = peer.missing_since.map(|at| super::state::later(at, late, now));
+            self.begin_call(number, now);
+        }
         let callers = self.calls.callers.front().map(|caller| caller.since + PATIENCE);
         let dials = self.calls.dials.values().map(|dial| dial.since + attempt).min();
         let calls = self.core.peers.values().filter(|peer| peer.lost.is_none()).filter_map(|peer| peer.call_at).min();
@@ -233,8 +243,14 @@ impl State {
         self.has_calls = true;
     }
 
-    /// Whether the call to a process that says nothing goes to where this peer proved to be: then it goes on waiting there. Calls that are
-    /// ended stay in the queue of a listening process that is stopped, until there is no room for others. The kernel ends this one if
+    /// How many addresses of a peer are tried before one of them is tried again.
+    fn other_targets(&self, number: u32) -> u32 {
+        let address = self.core.peers.get(&number).and_then(|peer| peer.address);
+        address.map_or(0, |address| address.targets(self.own.address.stack).len().saturating_sub(1) as u32)
+    }
+
+    /// Whether the call to a process that says nothing goes to an address at which this peer has proved who it is: then it goes on waiting
+    /// there. Calls that are ended stay in the queue of a listening process that is stopped, until there is no room for others. The kernel ends this one if
     /// the host dies.
     fn holds(&mut self, number: u32, now: Instant) -> bool {
         let Some(dial) = self.calls.dials.get_mut(&number) else { return false };
@@ -351,6 +367,12 @@ impl State {
     #[cfg(test)]
     pub fn calls_from(&self, peer: u32) -> Option<u16> {
         Some(self.calls.dials.get(&peer)?.stream.local_addr().ok()?.port())
+    }
+
+    /// Whether the kernel of the peer's host has taken the call, and the peer was greeted.
+    #[cfg(test)]
+    pub fn is_taken(&self, peer: u32) -> bool {
+        self.calls.dials.get(&peer).is_some_and(|dial| dial.dialing.is_some())
     }
 
     /// Callers that have not proved who they are.

@@ -59,6 +59,15 @@ impl Shared {
         sockets::ring(&self.wake);
     }
 
+    /// Wakes the thread if the program has found that a peer is to be called: only the thread calls. Whatever reads or writes a socket on the
+    /// program's side ends with this.
+    #[inline]
+    pub fn wake_for_calls(&self, state: &mut State) {
+        if std::mem::take(&mut state.has_calls) {
+            self.wake();
+        }
+    }
+
     /// Something was pushed for `peer`.
     #[inline]
     pub fn pushed(&self, state: &mut State, peer: u32) {
@@ -67,10 +76,7 @@ impl Shared {
             self.watches.store(true, Relaxed);
             self.wake();
         }
-        if state.has_calls {
-            state.has_calls = false;
-            self.wake();
-        }
+        self.wake_for_calls(state);
     }
 
     /// The program polls.
@@ -82,10 +88,7 @@ impl Shared {
         }
         state.read_all();
         let sent = state.end_bursts();
-        if state.has_calls {
-            state.has_calls = false;
-            self.wake();
-        }
+        self.wake_for_calls(state);
         sent
     }
 
@@ -103,6 +106,12 @@ impl Shared {
     #[cfg(test)]
     pub fn naps(&self) -> bool {
         self.naps.load(SeqCst)
+    }
+
+    /// Whether the thread was woken and has not seen it. Takes it back.
+    #[cfg(test)]
+    pub fn was_woken(&self) -> bool {
+        rustix::io::read(&self.wake, &mut [0u8; 8]).is_ok()
     }
 
     /// Ends the thread.
@@ -152,8 +161,9 @@ pub fn serve(shared: &Arc<Shared>) {
             rests = Some(Instant::now() + NAP);
             continue;
         }
-        let now = Instant::now();
         let mut guard = shared.lock();
+        // Behind the lock, which may have taken time: what the program has noted meanwhile is not later than this.
+        let now = Instant::now();
         let state = &mut *guard;
         let before = news(state);
         let mut has_data = false;
@@ -177,7 +187,7 @@ pub fn serve(shared: &Arc<Shared>) {
                 state.calls.set.remove(&state.data);
             }
         }
-        // The program may have armed before it could see that the thread naps: it has taken the lock after this turn began.
+        // A program that armed in a nap has woken the thread: it serves from now on.
         if rests.is_some_and(|until| until <= now || shared.armed.load(SeqCst)) {
             if state.calls.set.add(&state.data, DATA, Interest::Input).is_ok() {
                 rests = None;

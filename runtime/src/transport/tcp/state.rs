@@ -30,6 +30,15 @@ const CONFIRM: Duration = Duration::from_secs(1);
 /// How long a link rests that has lost connections without any progress.
 const REST: Duration = Duration::from_millis(100);
 
+/// How long this process may not run without its peers being given time to be reached. The thread looks so often while a peer is missing.
+/// Chosen: a tenth of the limit for peers.
+pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// `at`, moved on by `late`, but not beyond `now`: time in which this process did not run.
+pub fn later(at: Instant, late: Duration, now: Instant) -> Instant {
+    (at + late).min(now.max(at))
+}
+
 /// A connection that carries frames.
 struct Socket {
     stream: TcpStream,
@@ -359,19 +368,26 @@ impl State {
     }
 
     /// Makes calls that are due and ends what took too long; returns when to look again. `due`: when this was to be called. If that was
-    /// earlier, this process did not run meanwhile, and could not reach anybody: the time does not count against its peers.
+    /// earlier, this process did not run meanwhile, and could not reach anybody: the time does not count against its peers. After more than
+    /// [`PAUSE`] of it each peer has the time of a call to be reached.
     pub fn keep_time(&mut self, now: Instant, due: Option<Instant>) -> Option<Instant> {
         let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
         if !late.is_zero() {
+            let times = self.core.tuning.times;
+            let spared = if late > PAUSE { (now + times.attempt).checked_sub(times.limit) } else { None };
             for peer in self.core.peers.values_mut() {
-                for at in [&mut peer.missing_since, &mut peer.stopped_at].into_iter().flatten() {
-                    *at = now.min(*at + late);
+                for at in [&mut peer.missing_since, &mut peer.stopped_at, &mut peer.call_at].into_iter().flatten() {
+                    *at = later(*at, late, now);
                 }
+                peer.missing_since = peer.missing_since.map(|at| at.max(spared.unwrap_or(at)));
             }
         }
         // Calls first: one that was answered late tells that the peer's host is there.
         let calls = self.call_timers(now);
-        [calls, self.check_limits(now)].into_iter().flatten().min()
+        let limits = self.check_limits(now);
+        // A pause that ends before the next turn is due is not noticed: turns are close while a peer is missing.
+        let turn = limits.map(|_| now + PAUSE);
+        [calls, limits, turn].into_iter().flatten().min()
     }
 
     /// Loses peers that have been out of reach for too long; returns when to look again.

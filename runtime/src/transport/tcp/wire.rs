@@ -111,11 +111,8 @@ impl Drop for TcpWire {
             if state.is_silent || !state.is_owed() || start.elapsed() >= self.tuning.times.limit {
                 break;
             }
-            let has_calls = std::mem::take(&mut state.has_calls);
+            self.shared.wake_for_calls(&mut state);
             drop(state);
-            if has_calls {
-                self.shared.wake();
-            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.shared.stop();
@@ -262,6 +259,7 @@ impl Wire for TcpWire {
         }
         to.link.ask();
         state.flush(peer);
+        self.shared.wake_for_calls(&mut state);
         false
     }
 
@@ -279,7 +277,9 @@ impl Wire for TcpWire {
         }
         let mut state = self.shared.lock();
         self.losses.set(state.core.losses);
-        state.end_bursts()
+        let sent = state.end_bursts();
+        self.shared.wake_for_calls(&mut state);
+        sent
     }
 
     #[inline]
