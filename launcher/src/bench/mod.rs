@@ -412,6 +412,7 @@ impl Bench {
                     shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
                     quick: self.quick,
+                    over_tcp: starter.over_tcp(),
                 };
                 starter.measure(&task, folder)
             }

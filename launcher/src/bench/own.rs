@@ -76,6 +76,11 @@ impl Starter {
         self.transport
     }
 
+    /// Whether the ranks are told to use TCP.
+    pub fn over_tcp(&self) -> bool {
+        self.transport == "tcp"
+    }
+
     /// The hosts, as they were named.
     pub fn hosts(&self) -> Option<&str> {
         self.hosts.as_deref()
@@ -94,6 +99,8 @@ impl Starter {
             Launch::Mpirun => {
                 // Ours bind themselves, after they have started.
                 let mut command = mpirun(self.ranks, false);
+                // Of the environment, other hosts get only what is named.
+                command.args(["-x", TRANSPORT]);
                 command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
                 command.env(TRANSPORT, self.transport).arg(&self.program).args(args);
                 run(command, DEADLINE).map(drop)

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use bellwether_runtime::transport::tcp::{offer, stack};
-use bellwether_runtime::{Error, Result, World};
+use bellwether_runtime::{Error, Result, Settings, World};
 
 use super::bare::spin_until;
 
@@ -18,9 +18,12 @@ const TRY: Duration = Duration::from_secs(2);
 /// One end of the connection; nothing on other ranks.
 pub struct Bare(Option<(usize, TcpStream)>);
 
-/// Whether this rank is told to use TCP.
-pub fn over_tcp() -> bool {
-    std::env::var_os("BELLWETHER_TRANSPORT").is_some_and(|name| name == "tcp")
+/// Those of rank 1's addresses that rank 0 gets: that of the loopback interface comes first, since ranks of one host use it.
+fn told(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = addresses.collect();
+    all.sort_by_key(|ip| !ip.is_loopback());
+    all.truncate(ADDRESSES);
+    all
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
@@ -28,7 +31,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
 }
 
 impl Bare {
-    /// Connects ranks 0 and 1 by the addresses that the runtime uses. Collective.
+    /// Connects ranks 0 and 1 by addresses of the interfaces that the runtime uses. Collective.
     ///
     /// # Errors
     /// If they cannot be connected.
@@ -39,8 +42,10 @@ impl Bare {
         let listener = if rank == 1 {
             let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)];
             let listener = TcpListener::bind(&all.map(|ip| SocketAddr::new(ip, 0))[..]).map_err(failed)?;
+            let settings = Settings::from_env()?;
+            let interface = settings.tcp_interface.as_deref();
             let mut words = vec![stack(), listener.local_addr().map_err(failed)?.port().into()];
-            for address in offer(None).map_err(failed)?.addresses().take(ADDRESSES) {
+            for address in told(offer(interface).map_err(failed)?.addresses()) {
                 let ip = match address {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
                     IpAddr::V6(v6) => v6,
@@ -61,7 +66,7 @@ impl Bare {
                     .map(ip)
                     .filter(|ip| *ip != 0)
                     .map(|ip| Ipv6Addr::from(ip).to_canonical())
-                    .filter(|ip| ip.is_loopback() == is_here)
+                    .filter(|ip| is_here || !ip.is_loopback())
                     .collect();
                 let call = |ip: &IpAddr| TcpStream::connect_timeout(&SocketAddr::new(*ip, port), TRY).ok();
                 Some(targets.iter().find_map(call).ok_or_else(|| failed(format!("none of {targets:?} answers")))?)
@@ -130,4 +135,18 @@ fn moved(len: usize, mut some: impl FnMut(usize) -> std::io::Result<usize>) -> R
         done == len || outcome.is_err()
     });
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_many_addresses_tells_that_of_the_loopback_interface() {
+        let others = (1..=9).map(|n| IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, n)));
+        let loopback = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+        let told = told(others.chain([loopback]));
+        assert_eq!((told.len(), told[0]), (ADDRESSES, loopback));
+        assert_eq!(told[1].to_string(), "192.0.2.1", "the others in their order");
+    }
 }

@@ -52,7 +52,7 @@ impl Program {
         };
         let file = compile(peer.name(), source)?;
         let empty = compile(&format!("{}-empty", peer.name()), empty)?;
-        let (over_tcp, hosts) = (starter.transport() == "tcp", starter.hosts().map(Into::into));
+        let (over_tcp, hosts) = (starter.over_tcp(), starter.hosts().map(Into::into));
         Ok(Program { peer, file, empty, quick, over_tcp, hosts })
     }
 

@@ -85,7 +85,8 @@ const TUNING: Tuning = Tuning {
     },
 };
 
-/// Bytes for a connected peer with which nothing is under way, without what the kernel keeps: its record, and room for the next frames.
+/// Bytes for a connected peer with which nothing is under way, without what the kernel and the queues of messages keep: its
+/// record, and room for the next frames.
 pub fn bytes_per_peer() -> usize {
     size_of::<peer::Peer>() + link::IDLE
 }

@@ -1,4 +1,4 @@
-//! Sealed frames on their way to a socket: bytes of our own, and blocks of the user's memory between them.
+//! Sealed frames on their way to a socket: bytes of our own, and between them segments that are one large block of the user's memory.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

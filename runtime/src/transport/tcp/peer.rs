@@ -33,7 +33,8 @@ pub struct Times {
     pub limit: Duration,
     /// How long one address of a peer is tried.
     pub attempt: Duration,
-    /// How long a peer may say nothing whose host takes connections: its process is stopped, or kept from running.
+    /// How long a peer may say nothing while its host takes connections: its process is stopped, or kept from running. Below `limit` it has
+    /// no effect.
     pub stopped: Duration,
 }
 

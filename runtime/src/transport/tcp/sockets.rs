@@ -9,7 +9,8 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Silence after which the kernel probes the other end, once a second, `PROBES` times. The kernel of a process that is
-/// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of leaders: 10 s until a dead host is noticed.
+/// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of
+/// leaders: 10 s until a dead host is noticed.
 const SILENCE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 5;
 /// Connections that wait to be accepted, at most. Chosen: the usual limit of the system, /proc/sys/net/core/somaxconn.
