@@ -213,6 +213,19 @@ fn over_the_contract_there_is_no_limit_by_pointer() {
 }
 
 #[test]
+fn over_tcp_the_limit_is_a_bare_socket() {
+    let done = bench(&["am", "put-bell", "bandwidth", "footprint", "--transport", "tcp", "--json", "--quick"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    let lines = lines(&done);
+    for name in ["am", "put-bell", "bandwidth"] {
+        let line = lines.iter().find(|line| line["bench"] == name).unwrap_or_else(|| panic!("{name} in {done:?}"));
+        assert!(line["limit"].as_f64().is_some_and(|limit| limit > 0.0), "{line}");
+    }
+    let peer = lines.iter().find(|line| line["bench"] == "footprint-tcp-peer").expect("a line of footprint");
+    assert!(peer["value"].as_f64().expect("a number") <= 65536.0, "{peer}");
+}
+
+#[test]
 fn more_ranks_than_two_and_one_alone() {
     let collective = ["barrier", "team-barrier", "allreduce", "world-allreduce", "alltoall", "alloc"];
     let done =
@@ -295,12 +308,9 @@ fn wrong_use_is_told_with_status_2() {
         (&["put", "--against", "gasnet"], "mpi-rma"),
         (&["put", "--transport", "smoke"], "shm"),
         (&["put", "--plot", inside_a_file], "cannot make the folder"),
-        (&["put", "--launch", "mpirun"], "--features mpi"),
+        (&["put", "--agent", "ssh"], "--hosts"),
     ];
     for (args, told) in cases {
-        if told == "--features mpi" && cfg!(feature = "mpi") {
-            continue;
-        }
         let done = bench(args);
         assert_eq!(done.code(), 2, "{args:?}: {done:?}");
         assert!(done.err.contains(told), "{args:?} should tell of {told:?}: {done:?}");

@@ -43,6 +43,8 @@ pub struct Settings {
     pub verbs_device: Option<String>,
     /// Which network interface TCP uses; `None`: all that are up, the fastest first.
     pub tcp_interface: Option<String>,
+    /// How long a rank on a host that answers may be stopped before its peers over TCP lose it.
+    pub tcp_stopped: std::time::Duration,
     /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
     pub teams: usize,
     /// Bytes of workspace that a rank keeps for each of them, but for that of all ranks.
@@ -189,6 +191,7 @@ impl Default for Settings {
             transport: Transport::Auto,
             verbs_device: None,
             tcp_interface: None,
+            tcp_stopped: std::time::Duration::from_secs(3600),
             teams: 32,
             team_memory: 256 << 10,
             world_team_memory: 2 << 20,

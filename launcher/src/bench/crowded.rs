@@ -21,7 +21,15 @@ pub fn ranks(quick: bool) -> [usize; 2] {
 /// If a job fails.
 pub fn measure(launch: Launch, transport: &'static str, folder: &Folder, quick: bool) -> anyhow::Result<Vec<Measured>> {
     let batches = if quick { 2 } else { 9 };
-    let task = Task { kind: Kind::Crowded, sizes: vec![0], batches, shorten: 50, pin: false, quick };
+    let task = Task {
+        kind: Kind::Crowded,
+        sizes: vec![0],
+        batches,
+        shorten: 50,
+        pin: false,
+        quick,
+        over_tcp: transport == "tcp",
+    };
     let job = |ranks| Starter::new(ranks, launch, transport)?.measure(&task, folder);
     let [small, large] = ranks(quick);
     let (small, large) = cores::within(CORES, || anyhow::Ok((job(small)?, job(large)?)))??;

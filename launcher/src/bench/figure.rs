@@ -80,6 +80,7 @@ impl Figure {
             _ if self.name != self.kind.name() => Bar::default(),
             Transport::Shm => self.kind.bar(self.ranks, self.size),
             Transport::Verbs => self.kind.verbs_bar(self.ranks, self.size),
+            Transport::Tcp => self.kind.tcp_bar(self.ranks, self.size),
             Transport::ShmContract => Bar::default(),
         }
     }

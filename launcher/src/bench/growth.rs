@@ -17,8 +17,15 @@ pub const FEW: [usize; 3] = [4, 8, 16];
 /// If a job fails.
 pub fn measure(launch: Launch, transport: &'static str, folder: &Folder, quick: bool) -> anyhow::Result<Vec<Measured>> {
     // Ranks that share cores take as long for few operations as others for many.
-    let task =
-        Task { kind: Kind::Growth, sizes: vec![0], batches: if quick { 2 } else { 9 }, shorten: 50, pin: false, quick };
+    let task = Task {
+        kind: Kind::Growth,
+        sizes: vec![0],
+        batches: if quick { 2 } else { 9 },
+        shorten: 50,
+        pin: false,
+        quick,
+        over_tcp: transport == "tcp",
+    };
     let job = |ranks| Starter::new(ranks, launch, transport)?.measure(&task, folder);
     let [quarter, half, all] = if quick { FEW } else { RANKS }.map(job);
     let (quarter, half, all) = (quarter?, half?, all?);

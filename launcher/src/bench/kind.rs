@@ -322,6 +322,14 @@ impl Kind {
         }
     }
 
+    /// What the limit does over TCP, where there is one.
+    pub fn socket_limit(self) -> &'static str {
+        match self {
+            Bandwidth => "a stream through a bare socket",
+            _ => "a bare socket, there and back",
+        }
+    }
+
     /// What else stands beside the figure, which may be above or below it.
     pub fn beside(self, mapped: bool) -> Option<&'static str> {
         match self {
@@ -419,6 +427,7 @@ impl Kind {
             "crowded-many" => beside(10.0),
             "crowded-computing" => ratio(1.15),
             "wake-epoll" => ratio(1.3),
+            "footprint-tcp-peer" => Bar { value: Some(65536.0), ..Bar::default() },
             "idle-core" => Bar { value: Some(100e-6), ..Bar::default() },
             _ => Bar::default(),
         }
@@ -479,9 +488,24 @@ impl Kind {
             Barrier | TeamBarrier if ranks == 2 => Some(("mpi-rma", 0.6)),
             Matching if ranks == 2 => Some(("mpi-rma", 1.0)),
             Alltoall if small && ranks == 128 => Some(("mpi-rma", 0.7)),
+            Startup if ranks == 64 => Some(("mpi", 0.5)),
             _ => None,
         };
         Bar { peer, ..bar }
+    }
+
+    /// What is asked of the figure over TCP: beside a bare socket and two-sided MPI in the same run, and of aggregation beside one
+    /// operation for each element.
+    pub fn tcp_bar(self, ranks: usize, size: usize) -> Bar {
+        let none = Bar::default();
+        match self {
+            _ if ranks != 2 => none,
+            Am | PutBell if size == 8 => Bar { ratio: Some(1.25), peer: Some(("mpi", 1.0)), ..none },
+            AmRate if size == 8 => Bar { peer: Some(("mpi", 0.2)), ..none },
+            Bandwidth if size == 1 << 20 => Bar { ratio: Some(1.0 / 0.95), ..none },
+            Histogram => Bar { beside: Some(0.1), ..none },
+            _ => none,
+        }
     }
 
     /// What is asked of the figure over RDMA: beside what the verbs' own programs measure in the same run, and of

@@ -21,6 +21,7 @@ mod poll;
 mod progress;
 pub mod rank;
 mod session;
+mod socket;
 mod table;
 mod task;
 mod turns;
@@ -30,7 +31,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_runtime::Settings;
-use bellwether_runtime::transport::verbs::bytes_per_peer;
+use bellwether_runtime::transport::{tcp, verbs};
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::figure::{Figure, Summary};
@@ -59,6 +60,8 @@ use self::task::{Measured, Task};
 /// idle are two threads of this process. wake is the time from a ring until the waiting rank runs, which slept in a wait; in wake-epoll it
 /// slept in epoll. idle is the CPU time of a process in which one rank waits for two seconds. idle-core is how late a rank runs, after its
 /// sleep has ended, on the core on which another rank polls in a wait.
+/// Over TCP the limit of put-poll, put-bell, am, atomic and bandwidth is a bare socket between the same two ranks: there and back
+/// in pieces of the size with a receiver that polls, or a stream that the receiver answers with a byte at its end.
 /// Figures are medians of batches;
 /// batches of ours, of the limit and of what stands beside take turns, and a ratio is the median over neighbouring ones.
 #[derive(Args)]
@@ -70,6 +73,8 @@ use self::task::{Measured, Task};
   bellwether bench bandwidth --size 1MiB
   bellwether bench all --against mpi-rma,oshmem,ucx --plot out/
   bellwether bench put put-poll put-bell atomic bandwidth --transport verbs --against perftest
+  bellwether bench am put-bell am-rate bandwidth histogram --transport tcp --against mpi
+  bellwether bench am --transport tcp --hosts a,b
 
 Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
 pub struct Bench {
@@ -95,6 +100,14 @@ pub struct Bench {
     #[arg(long, value_name = "NAME", value_enum, default_value = "shm")]
     transport: Transport,
 
+    /// The hosts to start the ranks on, as `bellwether run --hosts` takes them
+    #[arg(long, value_name = "LIST")]
+    hosts: Option<String>,
+
+    /// The command that runs another one on a host, as `bellwether run --agent` takes it
+    #[arg(long, value_name = "CMD", requires = "hosts")]
+    agent: Option<String>,
+
     /// What starts the ranks
     #[arg(long, value_name = "HOW", value_enum, default_value = "spawn")]
     launch: Launch,
@@ -112,7 +125,7 @@ pub struct Bench {
     #[arg(long)]
     bars: bool,
 
-    /// Other systems to measure in turn: mpi-rma, oshmem, ucx, perftest; and c, ours through the libraries for C and C++. One
+    /// Other systems to measure in turn: mpi, mpi-rma, oshmem, ucx, perftest; and c, ours through the libraries for C and C++. One
     /// that is not installed is said, and left out
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', hide_possible_values = true)]
     against: Vec<Peer>,
@@ -174,6 +187,8 @@ enum Transport {
     ShmContract,
     /// RDMA
     Verbs,
+    /// TCP
+    Tcp,
 }
 
 impl Transport {
@@ -183,6 +198,7 @@ impl Transport {
             Transport::Shm => "shm",
             Transport::ShmContract => "shm-contract",
             Transport::Verbs => "verbs",
+            Transport::Tcp => "tcp",
         }
     }
 
@@ -192,6 +208,7 @@ impl Transport {
             Transport::Shm => "shared memory",
             Transport::ShmContract => "shared memory as if it were a network",
             Transport::Verbs => "RDMA",
+            Transport::Tcp => "TCP",
         }
     }
 
@@ -206,6 +223,7 @@ impl Transport {
             Transport::Shm => bellwether_runtime::Transport::Auto,
             Transport::ShmContract => bellwether_runtime::Transport::ShmContract,
             Transport::Verbs => bellwether_runtime::Transport::Verbs,
+            Transport::Tcp => bellwether_runtime::Transport::Tcp,
         }
     }
 
@@ -214,6 +232,7 @@ impl Transport {
         match self {
             Transport::Shm => 1,
             Transport::ShmContract => 10,
+            Transport::Tcp => 20,
             Transport::Verbs => 50,
         }
     }
@@ -237,15 +256,15 @@ impl Bench {
     fn measure(&self) -> anyhow::Result<()> {
         let kinds = self.kinds()?;
         let settings = Settings::from_env()?;
-        let starter = Starter::new(self.ranks, self.launch, self.transport.setting())?;
+        let starter =
+            Starter::new(self.ranks, self.launch, self.transport.setting())?.on(self.hosts.clone(), self.agent.clone());
         if let Some(path) = &self.plot {
             folder::writable(path)?;
         }
         let folder = Folder::new()?;
         let mut doubts = Doubts::before(self.ranks);
         let mut progress = Progress::new(kinds.len() * (1 + self.against.len()) * self.rounds());
-        let mut rivals =
-            peers::prepare(&self.against, self.quick, self.transport.setting(), &folder, |line| progress.say(line));
+        let mut rivals = peers::prepare(&self.against, self.quick, &starter, &folder, |line| progress.say(line));
         let mut figures: Vec<Figure> = Vec::new();
         for &kind in &kinds {
             let sizes = self.sizes(kind);
@@ -325,7 +344,9 @@ impl Bench {
         match self.size {
             Some(size) if kind.is_sized() => vec![size],
             // What takes longer takes as long again on the way.
-            _ if self.transport == Transport::Verbs && kind == Kind::Bandwidth => vec![4 << 10, 64 << 10, 1 << 20],
+            _ if matches!(self.transport, Transport::Verbs | Transport::Tcp) && kind == Kind::Bandwidth => {
+                vec![4 << 10, 64 << 10, 1 << 20]
+            }
             _ => kind.sizes(self.plot.is_some(), self.quick),
         }
     }
@@ -335,7 +356,7 @@ impl Bench {
             _ if self.quick => 3,
             // A stream is one run, as a peer's is.
             Transport::Verbs if kind.is_stream() => 5_usize.div_ceil(self.rounds()),
-            Transport::Verbs => 20,
+            Transport::Verbs | Transport::Tcp => 20,
             _ => 120,
         }
     }
@@ -378,7 +399,8 @@ impl Bench {
                     one(kind.name(), own),
                     one("footprint-host-peer", shared),
                     one("footprint-node-peer", peer),
-                    one("footprint-verbs-peer", bytes_per_peer() as f64),
+                    one("footprint-tcp-peer", tcp::bytes_per_peer() as f64),
+                    one("footprint-verbs-peer", verbs::bytes_per_peer() as f64),
                 ])
             }
             _ => {
@@ -390,6 +412,7 @@ impl Bench {
                     shorten: if self.quick || crowded { 50 } else { self.transport.shorten() },
                     pin: self.bind == crate::run::Binding::Core && !crowded,
                     quick: self.quick,
+                    over_tcp: starter.over_tcp(),
                 };
                 starter.measure(&task, folder)
             }
@@ -473,7 +496,8 @@ impl Bench {
                 "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-host-peer: of a host's shared memory, for \
                  each of them; footprint-node-peer: of shared memory, for \
                  each of {} ranks on a node ({} at 64); footprint-verbs-peer: for each connected peer over soft-RoCE, without \
-                 what the kernel keeps besides the queue.\n",
+                 what the kernel keeps besides the queue; footprint-tcp-peer: for each connected peer over TCP whose frames are \
+                 acknowledged, without the kernel's socket.\n",
                 footprint::RANKS,
                 self.ranks,
                 footprint::per_node_peer(64, settings)

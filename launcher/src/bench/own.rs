@@ -48,6 +48,9 @@ pub struct Starter {
     launch: Launch,
     /// Value of the setting for the transport.
     transport: &'static str,
+    /// The hosts to start on, and what reaches them; this one without.
+    hosts: Option<String>,
+    agent: Option<String>,
 }
 
 /// The setting that says how ranks reach each other.
@@ -59,21 +62,46 @@ impl Starter {
     /// # Errors
     /// If they cannot be started this way.
     pub fn new(ranks: usize, launch: Launch, transport: &'static str) -> anyhow::Result<Starter> {
-        if launch == Launch::Mpirun && !cfg!(feature = "mpi") {
-            anyhow::bail!(
-                "--launch mpirun: this command was built without MPI; build it with \
-                 `cargo build --release -p bellwether-launcher --features mpi`"
-            );
-        }
         let program = std::env::current_exe().context("finding this program's own file")?;
-        Ok(Starter { program, ranks, launch, transport })
+        Ok(Starter { program, ranks, launch, transport, hosts: None, agent: None })
+    }
+
+    /// The same, on these hosts.
+    pub fn on(self, hosts: Option<String>, agent: Option<String>) -> Starter {
+        Starter { hosts, agent, ..self }
+    }
+
+    /// Value of the setting for the transport.
+    pub fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    /// Whether the ranks are told to use TCP.
+    pub fn over_tcp(&self) -> bool {
+        self.transport == "tcp"
+    }
+
+    /// The hosts, as they were named.
+    pub fn hosts(&self) -> Option<&str> {
+        self.hosts.as_deref()
     }
 
     fn start(&self, args: &[OsString]) -> anyhow::Result<()> {
         match self.launch {
+            Launch::Spawn if self.hosts.is_some() => {
+                let mut command = Command::new(&self.program);
+                command.env(TRANSPORT, self.transport).args(["run", "-n", &self.ranks.to_string()]);
+                command.args(self.hosts.iter().flat_map(|hosts| ["--hosts", hosts]));
+                command.args(self.agent.iter().flat_map(|agent| ["--agent", agent]));
+                command.arg("--").arg(&self.program).args(args);
+                run(command, DEADLINE).map(drop)
+            }
             Launch::Mpirun => {
                 // Ours bind themselves, after they have started.
                 let mut command = mpirun(self.ranks, false);
+                // Of the environment, other hosts get only what is named.
+                command.args(["-x", TRANSPORT]);
+                command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
                 command.env(TRANSPORT, self.transport).arg(&self.program).args(args);
                 run(command, DEADLINE).map(drop)
             }

@@ -9,6 +9,7 @@ use bellwether_runtime::{HandlerId, Result, World};
 
 use super::bare::{read_ends, share_cores};
 use super::cores;
+use super::socket::Bare;
 use super::task::Task;
 use super::turns::{Turns, Way};
 
@@ -59,7 +60,10 @@ impl Session {
         let world = builder.start()?;
         let cpus = settle(&task, world.rank(), world.size())?;
         let mapped = world.alloc::<u8>(1)?.mapped().is_some();
-        Ok(Session { turns: Turns::new(world, task, mapped), ping, pong, pings, pongs, cpus })
+        let socket = if mapped || !task.over_tcp { None } else { Some(Bare::connect(&world)?) };
+        let mut turns = Turns::new(world, task, mapped);
+        turns.socket = socket;
+        Ok(Session { turns, ping, pong, pings, pongs, cpus })
     }
 
     /// Leaves the job. Collective.

@@ -24,6 +24,9 @@ pub struct Task {
     pub pin: bool,
     /// Whether it works is asked, not how fast.
     pub quick: bool,
+    /// The ranks are to use TCP. In the task and not only in the environment: all ranks take part in what follows from it, and mpirun
+    /// hands the environment to its own host only.
+    pub over_tcp: bool,
 }
 
 impl Task {
@@ -31,7 +34,7 @@ impl Task {
     pub fn to_text(&self) -> String {
         json!({
             "bench": self.kind.name(), "sizes": self.sizes, "batches": self.batches, "shorten": self.shorten,
-            "pin": self.pin, "quick": self.quick,
+            "pin": self.pin, "quick": self.quick, "over_tcp": self.over_tcp,
         })
         .to_string()
     }
@@ -51,6 +54,7 @@ impl Task {
             shorten: number("shorten")?,
             pin: value["pin"].as_bool()?,
             quick: value["quick"].as_bool()?,
+            over_tcp: value["over_tcp"].as_bool()?,
         })
     }
 }
@@ -188,7 +192,8 @@ mod tests {
 
     #[test]
     fn tasks_and_reports_survive_the_way() {
-        let task = Task { kind: Kind::PutBell, sizes: vec![8, 64], batches: 3, shorten: 50, pin: true, quick: false };
+        let (kind, sizes) = (Kind::PutBell, vec![8, 64]);
+        let task = Task { kind, sizes, batches: 3, shorten: 50, pin: true, quick: false, over_tcp: true };
         assert_eq!(Task::from_text(&task.to_text()), Some(task));
         assert_eq!(Task::from_text("{}"), None);
         let path = std::env::temp_dir().join(format!("bellwether-report-{}", std::process::id()));

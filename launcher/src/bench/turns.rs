@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bellwether_runtime::{Result, World};
 
+use super::socket::Bare;
 use super::task::{Measured, Task, stream};
 
 /// What the ranks of a benchmark run on.
@@ -56,6 +57,8 @@ pub struct Turns<G> {
     pub task: Task,
     /// Ranks reach each other's memory by pointer, as the limit does. Elsewhere there is none.
     pub mapped: bool,
+    /// A bare socket between ranks 0 and 1: the limit over TCP.
+    pub socket: Option<Bare>,
     /// In how many parts a benchmark's batches are measured.
     parts: Cell<usize>,
 }
@@ -63,7 +66,7 @@ pub struct Turns<G> {
 impl<G: Ground> Turns<G> {
     /// All batches in one part.
     pub fn new(world: G, task: Task, mapped: bool) -> Turns<G> {
-        Turns { world, task, mapped, parts: Cell::new(1) }
+        Turns { world, task, mapped, socket: None, parts: Cell::new(1) }
     }
 
     /// Operations of a batch: `most`, or as many as handle `bytes` bytes in all, shortened as the task says.
@@ -100,7 +103,8 @@ impl<G: Ground> Turns<G> {
         Ok(all)
     }
 
-    /// Measures a latency: in turn with the limit where memory is mapped, in batches of `operations`; else in a row, for about
+    /// Measures a latency: in turn with the limit where memory is mapped, or with a bare socket where there is one, in batches of
+    /// `operations`; else in a row, for about
     /// as long as an emulated machine needs to find its pace.
     ///
     /// # Errors
@@ -116,6 +120,9 @@ impl<G: Ground> Turns<G> {
         const IN_A_ROW: usize = 25_000;
         if self.mapped {
             return self.alternate(operations, ours, limit);
+        }
+        if let Some(socket) = &self.socket {
+            return self.beside_socket(operations, ours, |n| socket.there_and_back(n, size));
         }
         self.in_a_row(self.operations(IN_A_ROW, 128 << 20, size), ours)
     }
@@ -162,6 +169,20 @@ impl<G: Ground> Turns<G> {
         Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
     }
 
+    /// Measures batches of `ours` and of a bare socket in turn.
+    ///
+    /// # Errors
+    /// Of either, and of the barrier before each batch.
+    pub fn beside_socket(
+        &self,
+        operations: usize,
+        mut ours: impl FnMut(usize) -> Result<()>,
+        mut socket: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Measured> {
+        let [ours, limit] = self.take_turns_of(true, operations, [&mut ours, &mut socket])?;
+        Ok(Measured { on_cpu: ours.1, ours: ours.0, limit: limit.0, ..Measured::default() })
+    }
+
     /// As [`Turns::alternate`], without a limit.
     ///
     /// # Errors
@@ -189,13 +210,23 @@ impl<G: Ground> Turns<G> {
     /// Batches of each way in turn: nanoseconds an operation, and how much of the time of all of them this rank had a CPU.
     /// Only the first way runs where memory is not mapped.
     fn take_turns<const N: usize>(&self, operations: usize, ways: [Way<'_>; N]) -> Result<[(Vec<f64>, f64); N]> {
+        self.take_turns_of(self.mapped, operations, ways)
+    }
+
+    /// As [`Turns::take_turns`]: all ways, or only the first.
+    fn take_turns_of<const N: usize>(
+        &self,
+        all: bool,
+        operations: usize,
+        ways: [Way<'_>; N],
+    ) -> Result<[(Vec<f64>, f64); N]> {
         // To warm up. Over a network a batch is long, and one makes the connection.
         let warm = if self.mapped { 2 } else { 1 };
         let mut taken = [(); N].map(|()| Vec::new());
         let (mut wall, mut cpu) = (0.0, 0.0);
         for batch in 0..warm + self.task.batches.div_ceil(self.parts.get()) {
             // Each comes first as often as the others.
-            for way in (0..N).map(|turn| (batch + turn) % N).filter(|way| *way == 0 || self.mapped) {
+            for way in (0..N).map(|turn| (batch + turn) % N).filter(|way| *way == 0 || all) {
                 self.world.meet()?;
                 let cpu_before = cpu_nanoseconds();
                 let begin = Instant::now();

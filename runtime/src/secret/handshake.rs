@@ -12,7 +12,8 @@
 
 use super::{End, JobKey, PROOF, SessionKeys, same};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc1");
+/// Changes with the handshake and with the frames that follow it: builds that differ in them do not connect.
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc2");
 /// Random bytes that an end brings.
 pub const NONCE: usize = 32;
 /// Bytes of a [`Hello`].
@@ -248,8 +249,8 @@ mod tests {
             let (Some(dialer), Some(acceptor), _) = shake([5, 5], 3, chunk) else { panic!("both are done") };
             assert_eq!((dialer.epoch, acceptor.epoch), (5, 5));
             assert_eq!((dialer.received, acceptor.received), (9, 7));
-            assert_eq!(dialer.keys.send.tag(b"x"), acceptor.keys.receive.tag(b"x"));
-            assert_eq!(acceptor.keys.send.tag(b"x"), dialer.keys.receive.tag(b"x"));
+            assert_eq!(dialer.keys.send.tag(0, b"x", b""), acceptor.keys.receive.tag(0, b"x", b""));
+            assert_eq!(acceptor.keys.send.tag(0, b"x", b""), dialer.keys.receive.tag(0, b"x", b""));
         }
     }
 

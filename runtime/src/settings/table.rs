@@ -265,6 +265,23 @@ pub const KNOWN: &[Known] = &[
         show: |s| s.tcp_interface.clone().unwrap_or_else(|| "auto".into()),
     },
     Known {
+        name: "BELLWETHER_TCP_STOPPED",
+        meaning: "how long a rank may be stopped before its peers over TCP lose it, in seconds",
+        values: Values::Described("a number of seconds above 0 and up to 1e9"),
+        default: "3600",
+        details: "For a rank in a debugger or after Ctrl-Z: its process says nothing, and the kernel of its host takes connections. A rank whose \
+                  host does not answer is lost within about 20 s, whatever this says; values below 10 are as 10. A rank that is killed is told of \
+                  by the job, at once. If more peers than `net.core.somaxconn` call a rank that was stopped before it connected, its host \
+                  takes no further calls, and it is lost as one whose host is gone.",
+        public: true,
+        apply: |s, v| {
+            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
+            s.tcp_stopped = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
+            Some(())
+        },
+        show: |s| format!("{}", s.tcp_stopped.as_secs_f64()),
+    },
+    Known {
         name: "BELLWETHER_HOST",
         meaning: "name of this host; ranks of hosts with different names share no memory",
         values: Values::Described("auto, or a name of 1 to 40 bytes"),

@@ -47,7 +47,7 @@ impl WakeSocket {
         }
     }
 
-    /// What [`ring`] takes; not 0.
+    /// What [`ring()`] takes; not 0.
     pub fn name(&self) -> u64 {
         self.name
     }
@@ -80,7 +80,7 @@ pub fn ring(name: u64) -> bool {
     }
 }
 
-/// Whether this process can [`ring`].
+/// Whether this process can [`ring()`].
 pub fn can_ring() -> bool {
     sender().is_some()
 }

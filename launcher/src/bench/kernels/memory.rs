@@ -178,17 +178,18 @@ fn bandwidth_straight(session: &Session, size: usize) -> Result<Measured> {
     let words = size / SMALL;
     let [source, target] = [session.world.alloc::<u64>(words)?, session.world.alloc::<u64>(words)?];
     let active = session.world.rank() == 0;
-    let measured = session.alternate(
-        session.stream(2000, BYTES, size),
-        |n| {
-            if active {
-                (0..n).try_for_each(|_| target.put_from(opaque_index(1), 0, &source, 0..words))?;
-                session.world.fence();
-            }
-            Ok(())
-        },
-        |_| Ok(()),
-    )?;
+    let ours = |n| {
+        if active {
+            (0..n).try_for_each(|_| target.put_from(opaque_index(1), 0, &source, 0..words))?;
+            session.world.fence();
+        }
+        Ok(())
+    };
+    let operations = session.stream(2000, BYTES, size);
+    let measured = match &session.socket {
+        Some(socket) => session.beside_socket(operations, ours, |n| socket.stream(n, size))?,
+        None => session.alone(operations, ours)?,
+    };
     Ok(rates(measured, size))
 }
 

@@ -14,11 +14,14 @@ use self::ucx::Ucx;
 use super::figure::{Figure, Rival, Summary};
 use super::folder::Folder;
 use super::kind::Kind;
+use super::own::Starter;
 use super::task::Measured;
 
 /// A system to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Peer {
+    /// Two-sided MPI: put-bell, am, am-rate, bandwidth and startup; over TCP by its own TCP transport
+    Mpi,
     /// One-sided MPI
     MpiRma,
     /// OpenSHMEM
@@ -35,6 +38,7 @@ impl Peer {
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
+            Peer::Mpi => "mpi",
             Peer::MpiRma => "mpi-rma",
             Peer::Oshmem => "oshmem",
             Peer::Ucx => "ucx",
@@ -81,14 +85,8 @@ impl Ready {
     }
 }
 
-/// Makes the peers ready; tells in a line of each that is not here. `transport` is the setting of our own ranks.
-pub fn prepare(
-    peers: &[Peer],
-    quick: bool,
-    transport: &'static str,
-    folder: &Folder,
-    say: impl Fn(&str),
-) -> Vec<Ready> {
+/// Makes the peers ready; tells in a line of each that is not here. `starter` starts our own ranks.
+pub fn prepare(peers: &[Peer], quick: bool, starter: &Starter, folder: &Folder, say: impl Fn(&str)) -> Vec<Ready> {
     let mut ready: Vec<Ready> = Vec::new();
     for &peer in peers {
         if ready.iter().any(|ready| ready.peer() == peer) {
@@ -97,8 +95,8 @@ pub fn prepare(
         let made = match peer {
             Peer::Ucx => Ucx::new(quick).map(Ready::Ucx),
             Peer::Perftest => Perftest::new(quick).map(Ready::Perftest),
-            Peer::C => Library::build(quick, transport, folder).map(Ready::Library),
-            _ => Program::build(peer, quick, folder).map(Ready::Program),
+            Peer::C => Library::build(quick, starter.transport(), folder).map(Ready::Library),
+            _ => Program::build(peer, quick, starter, folder).map(Ready::Program),
         };
         match made {
             Ok(made) => ready.push(made),

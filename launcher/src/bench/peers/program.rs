@@ -12,6 +12,7 @@ use crate::bench::child::{in_path, mpirun, run};
 use crate::bench::figure::Summary;
 use crate::bench::folder::Folder;
 use crate::bench::kind::Kind;
+use crate::bench::own::Starter;
 
 /// Longest that a compiler takes; with the library to build first, too.
 pub(super) const COMPILING: Duration = Duration::from_secs(300);
@@ -23,6 +24,9 @@ pub struct Program {
     file: PathBuf,
     empty: PathBuf,
     quick: bool,
+    /// Ours go over TCP: so does two-sided MPI.
+    over_tcp: bool,
+    hosts: Option<String>,
 }
 
 impl Program {
@@ -30,9 +34,10 @@ impl Program {
     ///
     /// # Errors
     /// If there is no compiler or no launcher, or the compiler fails.
-    pub fn build(peer: Peer, quick: bool, folder: &Folder) -> anyhow::Result<Program> {
+    pub fn build(peer: Peer, quick: bool, starter: &Starter, folder: &Folder) -> anyhow::Result<Program> {
         let (compiler, source, empty) = match peer {
             Peer::Oshmem => ("oshcc", include_str!("oshmem.c"), include_str!("oshmem_empty.c")),
+            Peer::Mpi => ("mpicc", include_str!("mpi.c"), include_str!("mpi_empty.c")),
             _ => ("mpicc", include_str!("mpi_rma.c"), include_str!("mpi_empty.c")),
         };
         for tool in [compiler, "mpirun"] {
@@ -47,7 +52,8 @@ impl Program {
         };
         let file = compile(peer.name(), source)?;
         let empty = compile(&format!("{}-empty", peer.name()), empty)?;
-        Ok(Program { peer, file, empty, quick })
+        let (over_tcp, hosts) = (starter.over_tcp(), starter.hosts().map(Into::into));
+        Ok(Program { peer, file, empty, quick, over_tcp, hosts })
     }
 
     /// Whose program this is.
@@ -57,6 +63,14 @@ impl Program {
 
     fn start(&self, ranks: usize) -> Command {
         let mut command = mpirun(ranks, true);
+        command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
+        if self.peer == Peer::Mpi && self.over_tcp {
+            command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+            if self.hosts.is_none() {
+                // It leaves the loopback interface out by default, by which ranks of one host reach each other with ours.
+                command.args(["--mca", "btl_tcp_if_include", "lo"]);
+            }
+        }
         if self.peer == Peer::Oshmem {
             // Open MPI 4.1's OpenSHMEM leaves a hook on memory calls behind when it ends, and the process crashes on
             // it (open-mpi/ompi issue 11604). Without the hook it is no slower.
@@ -71,6 +85,9 @@ impl Program {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         match kind {
+            Kind::Startup => return self.startup(ranks),
+            Kind::PutBell | Kind::Am | Kind::AmRate | Kind::Bandwidth if self.peer == Peer::Mpi => {}
+            _ if self.peer == Peer::Mpi => return Ok(Vec::new()),
             Kind::Allreduce
             | Kind::WorldAllreduce
             | Kind::TeamBarrier
@@ -78,7 +95,6 @@ impl Program {
             | Kind::Alltoall
             | Kind::Matching
                 if self.peer != Peer::Oshmem => {}
-            Kind::Startup => return self.startup(ranks),
             Kind::Put | Kind::Get | Kind::PutBell | Kind::Atomic | Kind::Bandwidth | Kind::Barrier => {}
             _ => return Ok(Vec::new()),
         }

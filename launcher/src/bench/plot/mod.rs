@@ -50,7 +50,11 @@ fn plot(kind: Kind, figures: &[&Figure]) -> Option<String> {
         return None;
     }
     let series = series(figures);
-    let limit = if first.limit.is_some() { kind.limit() } else { "none" };
+    let limit = match (&first.limit, first.transport) {
+        (None, _) => "none",
+        (_, super::Transport::Tcp) => kind.socket_limit(),
+        _ => kind.limit(),
+    };
     let mut subtitle = format!("{} ranks over {}, medians; limit: {}", first.ranks, first.transport.title(), limit);
     if let Some(beside) = first.beside_name() {
         subtitle += &format!("; beside: {beside}");

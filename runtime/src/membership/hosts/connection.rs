@@ -6,7 +6,8 @@
 //!
 //! Tags are made with a key that only the two ends of this connection have, and count the frame's number in its direction. A frame
 //! that was changed, left out, repeated or sent back does not fit, and ends the connection. The first tag is that of the length alone,
-//! so that no end waits for bytes that the other never sends; the second is that of length and body.
+//! so that no end waits for bytes that the other never sends; the second is that of length and body. No two tags of a connection and
+//! direction have the same record number: see [`crate::secret`].
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -111,16 +112,15 @@ impl Connection {
     /// Takes that frame. Returns whether it is the hub's.
     pub(super) fn take_welcome(&mut self, frame: &[u8; WELCOME]) -> bool {
         self.received += 1;
-        // Without a body both tags are those of the length.
-        let tag = tag_of(&self.keys.receive, 0, &[0; LENGTH], &[]);
-        let (length, tags) = frame.split_at(LENGTH);
-        length == [0; LENGTH] && same(tags, &[tag, tag].concat())
+        let tags = [Of::Length, Of::Body(&[])].map(|of| of.tag(&self.keys.receive, 0, &[0; LENGTH]));
+        let (length, received) = frame.split_at(LENGTH);
+        length == [0; LENGTH] && same(received, tags.as_flattened())
     }
 
     fn send_frame(&mut self, body: &[u8]) {
         let length = (body.len() as u32).to_le_bytes();
-        let tag = |body| tag_of(&self.keys.send, self.sent, &length, body);
-        let frame = [&length[..], &tag(&[]), body, &tag(body)].concat();
+        let tag = |of: Of<'_>| of.tag(&self.keys.send, self.sent, &length);
+        let frame = [&length[..], &tag(Of::Length), body, &tag(Of::Body(body))].concat();
         self.sent += 1;
         self.outgoing.extend(frame);
         self.flush();
@@ -164,14 +164,14 @@ impl Connection {
         let mut rest = &self.incoming[..];
         while let Some((head, after)) = rest.split_at_checked(HEAD) {
             let (length, tag) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
-            let expected = |body| tag_of(&self.keys.receive, self.received, length, body);
-            let mut is_next = same(tag, &expected(&[]));
+            let expected = |of: Of<'_>| of.tag(&self.keys.receive, self.received, length);
+            let mut is_next = same(tag, &expected(Of::Length));
             let size = u32::from_le_bytes(*length) as usize;
             is_next &= size <= LONGEST;
             let whole =
                 after.split_at_checked(size).and_then(|(body, after)| Some((body, after.split_at_checked(TAG)?)));
             if let Some((body, (tag, _))) = whole {
-                is_next &= same(tag, &expected(body));
+                is_next &= same(tag, &expected(Of::Body(body)));
             }
             if !is_next {
                 tracing::warn!(host = self.host, "a frame that is not from the other host's leader");
@@ -195,8 +195,23 @@ impl Connection {
     }
 }
 
-fn tag_of(key: &FrameKey, number: u64, length: &[u8; LENGTH], body: &[u8]) -> [u8; TAG] {
-    key.tag_of([&number.to_le_bytes()[..], length, body].into_iter())
+/// What a tag stands for.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    /// The length alone.
+    Length,
+    /// The length and the body.
+    Body(&'a [u8]),
+}
+
+impl Of<'_> {
+    /// The tag in the frame with this number. Each has a record number of its own.
+    fn tag(self, key: &FrameKey, number: u64, length: &[u8; LENGTH]) -> [u8; TAG] {
+        match self {
+            Of::Length => key.tag(2 * number, length, &[]),
+            Of::Body(body) => key.tag(2 * number + 1, length, body),
+        }
+    }
 }
 
 /// Whether the other end of a socket that does not block has closed it, and nothing from before is left to be read.

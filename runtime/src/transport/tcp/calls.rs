@@ -18,15 +18,13 @@ pub const LISTENER: u64 = 0;
 /// Those of callers are above this.
 const CALLER: u64 = 1 << 32;
 /// Those of connections that this interface has begun are above this.
-const DIAL: u64 = 2 << 32;
+pub const DIAL: u64 = 2 << 32;
 /// How long a caller may take to prove who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it has for that even if others wait for its place.
 const GRACE: Duration = Duration::from_millis(200);
 /// Callers that are held at a time before they have proved who they are. More wait in the listening socket's queue.
 pub const STRANGERS: usize = 64;
-/// How long one address of a peer is tried.
-const TRY: Duration = Duration::from_secs(3);
 /// How long after all addresses of a peer failed they are tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -168,20 +166,35 @@ impl State {
             stays
         });
         self.calls.resume(now);
-        let late: Vec<u32> = self
-            .calls
-            .dials
-            .iter()
-            .filter(|(_, dial)| now.duration_since(dial.since) >= TRY)
-            .map(|(peer, _)| *peer)
-            .collect();
-        late.into_iter().for_each(|peer| self.next_target(peer, false, now));
+        let attempt = self.core.tuning.times.attempt;
+        let is_late = |dial: &Dial| now.duration_since(dial.since) >= attempt;
+        let late = self.calls.dials.iter().filter(|(_, dial)| is_late(dial));
+        // Whether the connection was made: then it is the process that is silent.
+        let late: Vec<(u32, bool)> = late.map(|(peer, dial)| (*peer, dial.dialing.is_some())).collect();
+        for (number, is_taken) in late {
+            let is_held = is_taken && self.holds(number, now);
+            if is_taken {
+                // A call that does not wait there comes back when the other addresses were tried.
+                let others = if is_held { 0 } else { self.other_targets(number) };
+                self.core.peer(number).stopped_at = Some(now + attempt * others);
+            }
+            if !is_held {
+                self.next_target(number, false, now);
+            }
+        }
         self.has_calls = false;
         let due = |peer: &super::peer::Peer| peer.lost.is_none() && peer.call_at.is_some_and(|at| at <= now);
         let due: Vec<u32> = self.core.peers.iter().filter(|(_, peer)| due(peer)).map(|(number, _)| *number).collect();
-        due.into_iter().for_each(|peer| self.begin_call(peer, now));
+        for number in due {
+            let peer = self.core.peer(number);
+            // The thread, too, may have been kept from running when the program found that the connection broke: the peer is missing from
+            // the first call on.
+            let late = peer.call_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            peer.missing_since = peer.missing_since.map(|at| super::state::later(at, late, now));
+            self.begin_call(number, now);
+        }
         let callers = self.calls.callers.front().map(|caller| caller.since + PATIENCE);
-        let dials = self.calls.dials.values().map(|dial| dial.since + TRY).min();
+        let dials = self.calls.dials.values().map(|dial| dial.since + attempt).min();
         let calls = self.core.peers.values().filter(|peer| peer.lost.is_none()).filter_map(|peer| peer.call_at).min();
         [callers, dials, calls, self.calls.paused].into_iter().flatten().min()
     }
@@ -228,6 +241,25 @@ impl State {
         }
         self.core.peer(number).call_at = Some(now + AGAIN);
         self.has_calls = true;
+    }
+
+    /// How many addresses of a peer are tried before one of them is tried again.
+    fn other_targets(&self, number: u32) -> u32 {
+        let address = self.core.peers.get(&number).and_then(|peer| peer.address);
+        address.map_or(0, |address| address.targets(self.own.address.stack).len().saturating_sub(1) as u32)
+    }
+
+    /// Whether the call to a process that says nothing goes to an address at which this peer has proved who it is: then it goes on waiting
+    /// there. Calls that are ended stay in the queue of a listening process that is stopped, until there is no room for others. The kernel ends this one if
+    /// the host dies.
+    fn holds(&mut self, number: u32, now: Instant) -> bool {
+        let Some(dial) = self.calls.dials.get_mut(&number) else { return false };
+        let Some(peer) = self.core.peers.get(&number) else { return false };
+        let is_there = peer.reached_at == Some(dial.target) || peer.called_from == Some(dial.target.ip());
+        if is_there {
+            dial.since = now;
+        }
+        is_there
     }
 
     /// The address that is being tried leads nowhere.
@@ -285,6 +317,9 @@ impl State {
         let hello = Hello { from: (own.number, own.address.nonce), to: (number, to), position, nonce };
         let (dialing, bytes) = Dialing::new(&key, hello);
         let Some(dial) = self.calls.dials.get_mut(&number) else { return };
+        if sockets::prepare(&dial.stream).is_err() {
+            return self.next_target(number, false, now);
+        }
         // So few bytes have room.
         match sockets::write(&dial.stream, &[std::io::IoSlice::new(&bytes)]) {
             Moved::Bytes(count) if count == bytes.len() => {
@@ -326,6 +361,18 @@ impl State {
                 self.adopt(hello.from.0, caller.stream, established, Some(&hello));
             }
         }
+    }
+
+    /// The port from which `peer` is being called.
+    #[cfg(test)]
+    pub fn calls_from(&self, peer: u32) -> Option<u16> {
+        Some(self.calls.dials.get(&peer)?.stream.local_addr().ok()?.port())
+    }
+
+    /// Whether the kernel of the peer's host has taken the call, and the peer was greeted.
+    #[cfg(test)]
+    pub fn is_taken(&self, peer: u32) -> bool {
+        self.calls.dials.get(&peer).is_some_and(|dial| dial.dialing.is_some())
     }
 
     /// Callers that have not proved who they are.

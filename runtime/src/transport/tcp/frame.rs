@@ -11,8 +11,8 @@ use crate::transport::atomic::{Atomic, AtomicOp, Width};
 
 /// Bytes of a head.
 pub const HEAD: usize = 32;
-/// Most bytes of a put or of read data in one frame. Chosen: large enough for BLAKE3 to hash eight chunks at a time, and what
-/// a peer may have to keep of a frame that has come in part.
+/// Most bytes of a put or of read data in one frame. Chosen: large enough that heads and tags cost little, and what a peer may have
+/// to keep of a frame that has come in part.
 pub const SEGMENT: usize = 32 << 10;
 /// Most bytes of a body.
 pub const BODY_MAX: usize = SEGMENT + 64;
@@ -62,6 +62,23 @@ impl Head {
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
+
+/// A frame's bytes without its tag: the head with the fields, and the data behind them if there is enough of it for a tag of its own.
+pub fn parts(kind: u8, frame: &[u8]) -> (&[u8], &[u8]) {
+    let fields = match kind {
+        kind::PUT => 24,
+        kind::DATA => 16,
+        _ => return (frame, &[]),
+    };
+    match frame.split_at_checked(HEAD + fields) {
+        Some((head, data)) if data.len() >= APART => (head, data),
+        _ => (frame, &[]),
+    }
+}
+
+/// Data from so many bytes on has a tag of its own, and is not copied if it is one block. Chosen, not measured: the copy
+/// of less is taken to be cheaper than a second tag and a second block for the socket.
+pub const APART: usize = 512;
 
 /// The kinds of frames.
 pub mod kind {

@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use super::frame::{Body, Fields, HEAD, Head, NO_TOKEN, SEGMENT, WANT_ACK, kind};
+use super::frame::{Body, Fields, HEAD, Head, NO_TOKEN, SEGMENT, WANT_ACK, kind, parts};
 use super::handshake::{Established, Position};
-use super::outbox::Outbox;
+use super::outbox::{self, ENTRIES_KEPT, Outbox, trim};
 use super::secret::{SessionKeys, TAG, same};
 use crate::memory::copy::copy;
 use crate::transport::iov::{Piece, Pieces};
@@ -18,6 +18,16 @@ use crate::transport::iov::{Piece, Pieces};
 pub const NO_POST: u64 = u64::MAX;
 /// Sealed bytes that wait for the socket, about. Chosen: four segments, so that a socket always finds more.
 const OUT: usize = 4 * SEGMENT;
+
+/// Bytes for which a connection keeps room when no part of a frame waits, at most.
+const PARTIAL_KEPT: usize = 4 << 10;
+
+/// Most bytes on the heap of a link that has nothing to do, with the keys of its connection.
+pub const IDLE: usize = ENTRIES_KEPT
+    * (size_of::<Sent>() + 2 * size_of::<Item>() + size_of::<(u64, u32)>() + size_of::<(u64, u64)>())
+    + outbox::IDLE
+    + PARTIAL_KEPT
+    + 2 * super::secret::FRAME_KEY;
 
 /// How much a link holds.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +38,7 @@ pub struct Limits {
     pub bytes: usize,
     /// Operations that wait to become frames.
     pub depth: usize,
-    /// Frames received before an acknowledgement is sent by itself.
+    /// Frames received before an acknowledgement is sent by itself. A quarter of `bytes` has the same effect.
     pub silent: u64,
 }
 
@@ -121,6 +131,8 @@ pub struct Link {
     received: u64,
     /// Of these, those that the peer was told of.
     told: u64,
+    /// Bytes of frames received since the peer was told last.
+    untold: usize,
     ack_now: bool,
     /// No frame has been acknowledged since the last connect, so it is not known whether frames get through. Until then every new
     /// frame asks for an acknowledgement.
@@ -157,6 +169,7 @@ impl Link {
             acked: 0,
             received: 0,
             told: 0,
+            untold: 0,
             ack_now: false,
             is_unproven: false,
             asked: 0,
@@ -282,6 +295,7 @@ impl Link {
         let Some(at) = self.gets.iter().position(|get| fits(&get)) else { return };
         let (_, len) = self.gets.remove(at).expect("just found");
         self.getting -= len as usize;
+        trim(&mut self.gets);
     }
 
     /// Refuses the frame that was received last.
@@ -336,6 +350,7 @@ impl Link {
     /// Touches no memory of the poster's after this. Puts with these tickets that are not in frames are forgotten.
     pub fn abandon(&mut self, tickets: &[u64]) {
         self.queue.retain(|item| !matches!(&item.what, What::Put { ticket, .. } if tickets.contains(ticket)));
+        trim(&mut self.queue);
         for sent in &mut self.unacked {
             let mut own = std::mem::take(&mut sent.own);
             for piece in sent.user.drain(..) {
@@ -360,12 +375,15 @@ impl Link {
             let sent = &mut self.unacked[self.sealed];
             connection.seal(sent, self.acked + self.sealed as u64 + 1, acknowledged);
             self.told = self.told.max(acknowledged);
+            self.untold = 0;
             // From here on what it refuses may be acknowledged.
             self.ack_now |= sent.refuses;
             self.sealed += 1;
         }
         let due = self.acknowledgeable().saturating_sub(self.told);
-        if self.is_connected() && (self.ack_now || due >= self.limits.silent) {
+        // By a quarter of the window, so that the peer never waits at a window that is full.
+        let is_due = due >= self.limits.silent || due > 0 && self.untold >= self.limits.bytes / 4;
+        if self.is_connected() && (self.ack_now || is_due) {
             self.ack_now = false;
             self.seal_uncounted(kind::ACK, 0);
         }
@@ -386,6 +404,7 @@ impl Link {
         let mut sent = Sent { kind, flags, own, user, user_len: 0, ticket, post, refuses, end };
         connection.seal(&mut sent, 0, acknowledged);
         self.told = self.told.max(acknowledged);
+        self.untold = 0;
     }
 
     /// Makes the next frame of the first operation that waits. Returns whether there was one.
@@ -439,6 +458,7 @@ impl Link {
         let post = item.post;
         if is_last {
             queue.pop_front();
+            trim(queue);
         }
         self.in_flight += own.len() + user_len;
         let (refuses, end) = (false, 0);
@@ -462,6 +482,8 @@ impl Link {
             self.in_flight -= sent.own.len() + sent.user_len;
             self.released.extend(sent.ticket.filter(|ticket| *ticket != NO_TOKEN));
         }
+        trim(&mut self.unacked);
+        trim(&mut self.refusals);
     }
 
     /// The sealed bytes, for the socket.
@@ -482,6 +504,9 @@ impl Link {
     /// Keeps `rest`, which is no whole frame.
     pub fn keep(&mut self, rest: &[u8]) {
         let Some(connection) = &mut self.connection else { return };
+        if rest.is_empty() && connection.partial.capacity() > PARTIAL_KEPT {
+            connection.partial = Vec::new();
+        }
         connection.partial.clear();
         connection.partial.extend_from_slice(rest);
     }
@@ -499,7 +524,9 @@ impl Link {
             let whole = HEAD + head.len as usize;
             let Some((frame, after)) = rest.split_at_checked(whole + TAG) else { return Ok(None) };
             let (frame, tag) = frame.split_at(whole);
-            if !same(&connection.keys.receive.tag(frame), tag) || head.record != connection.received {
+            let (first, data) = parts(head.kind, frame);
+            let is_whole = same(&connection.keys.receive.tag(connection.received, first, data), tag);
+            if !is_whole || head.record != connection.received {
                 return Err(Broken("a frame that the peer has not sent"));
             }
             connection.received += 1;
@@ -527,6 +554,7 @@ impl Link {
                 return Err(Broken("a frame is missing"));
             }
             self.received += 1;
+            self.untold += head.len as usize;
             return Ok(Some(body));
         }
     }
@@ -538,9 +566,9 @@ impl Connection {
         let Sent { kind, flags, .. } = *sent;
         let len = (sent.own.len() + sent.user_len) as u32;
         let head = Head { kind, flags, len, record: self.sent, number, acknowledged };
-        self.sent += 1;
         let before = self.out.len();
-        self.out.frame(&self.keys.send, &head.encode(), &sent.own, &sent.user);
+        self.out.frame(&self.keys.send, self.sent, &head.encode(), &sent.own, &sent.user);
+        self.sent += 1;
         self.bytes += (self.out.len() - before) as u64;
         sent.end = self.bytes;
     }

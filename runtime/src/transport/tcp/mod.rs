@@ -26,16 +26,19 @@ mod wire;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub use self::interfaces::stack;
 pub(crate) use self::provider::Interfaces;
 pub use self::secret::KEY;
 pub use self::wire::TcpWire;
 
 use self::address::{Address, HOST_ADDRESSES};
+#[cfg(test)]
 use self::frame::SEGMENT;
 use self::interfaces::{HostInterface, Numbers};
 use self::link::Limits;
-use self::peer::Tuning;
+use self::peer::{Times, Tuning};
 use self::secret::JobKey;
 use self::state::{Own, State};
 use super::attributes::{Capabilities, Locality, Resource};
@@ -72,14 +75,20 @@ pub fn decode(bytes: &[u8]) {
 
 /// How deep queues are. Chosen: a megabyte under way keeps 10 Gbit/s busy over 0.8 ms.
 const TUNING: Tuning = Tuning {
-    flow: FlowLimits { slots: 16, credits: 32, fragment: 16 << 10, message: 4 << 20 },
-    limits: Limits { frames: 256, bytes: 1 << 20, depth: 64, silent: 32 },
+    flow: FlowLimits { slots: 16, credits: 128, fragment: 16 << 10, message: 4 << 20 },
+    limits: Limits { frames: 256, bytes: 1 << 20, depth: 64, silent: 64 },
+    times: Times {
+        // As the time after which leaders give up a host.
+        limit: Duration::from_secs(10),
+        attempt: Duration::from_secs(3),
+        stopped: Duration::from_secs(3600),
+    },
 };
 
-/// Bytes for a connected peer, without what the kernel keeps: its record, frames that are not acknowledged, and the start of a frame.
+/// Bytes for a connected peer with which nothing is under way, without what the kernel and the queues of messages keep: its
+/// record, and room for the next frames.
 pub fn bytes_per_peer() -> usize {
-    // Small frames lie in the queue itself.
-    size_of::<peer::Peer>() + TUNING.limits.silent as usize * 256 + SEGMENT
+    size_of::<peer::Peer>() + link::IDLE
 }
 
 /// A rank's access to TCP. Copies are the same device: each thread can have one.
@@ -113,6 +122,7 @@ impl fmt::Debug for Device {
 pub struct Offer {
     interfaces: Vec<HostInterface>,
     is_forced: bool,
+    stopped: Duration,
 }
 
 /// The interfaces of this host: `wanted` only, if it is named.
@@ -125,12 +135,12 @@ pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
         return if all.is_empty() {
             Err("no network interface is up".into())
         } else {
-            Ok(Offer { interfaces: all, is_forced: false })
+            Ok(Offer { interfaces: all, is_forced: false, stopped: TUNING.times.stopped })
         };
     };
     let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
     match all.iter().find(|interface| interface.name == wanted) {
-        Some(one) => Ok(Offer { interfaces: vec![one.clone()], is_forced: true }),
+        Some(one) => Ok(Offer { interfaces: vec![one.clone()], is_forced: true, stopped: TUNING.times.stopped }),
         None => Err(format!(
             "BELLWETHER_TCP_INTERFACE={wanted}, but no interface of that name is up; there are: {}",
             names()
@@ -139,6 +149,16 @@ pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
 }
 
 impl Offer {
+    /// The addresses of these interfaces, in the order in which peers try them.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied())
+    }
+
+    /// The same, with how long a peer may be stopped whose host answers.
+    pub fn with_stopped(self, stopped: Duration) -> Offer {
+        Offer { stopped, ..self }
+    }
+
     fn resource(&self) -> Resource {
         let outward: Vec<&HostInterface> =
             self.interfaces.iter().filter(|interface| !interface.is_loopback()).collect();
@@ -158,7 +178,8 @@ impl Device {
     /// # Errors
     /// A sentence for people.
     pub fn new(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer) -> Result<Device, String> {
-        Device::with(rank, ranks, key, offer, TUNING)
+        let times = Times { stopped: offer.stopped, ..TUNING.times };
+        Device::with(rank, ranks, key, offer, Tuning { times, ..TUNING })
     }
 
     fn with(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer, tuning: Tuning) -> Result<Device, String> {
@@ -216,7 +237,7 @@ impl Device {
         let flow = FlowLimits { slots: 4, credits: 4, fragment: 1 << 10, message: 16 << 10 };
         let limits = Limits { frames: 6, bytes: 2 * SEGMENT, depth: 4, silent: 2 };
         let offer = offer(None).expect("an interface");
-        Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits }).expect("few ranks")
+        Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits, ..TUNING }).expect("few ranks")
     }
 
     /// Ends this rank as far as the network can tell.

@@ -1,8 +1,9 @@
-//! Sealed frames on their way to a socket: bytes of our own, and blocks of the user's memory between them.
+//! Sealed frames on their way to a socket: bytes of our own, and between them segments that are one large block of the user's memory.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use super::frame::{APART, parts};
 use super::secret::FrameKey;
 use crate::memory::copy::copy;
 use crate::transport::iov::Piece;
@@ -28,6 +29,21 @@ impl Chunk {
     }
 }
 
+/// Entries for which each queue of a link keeps room when nothing waits, at most.
+pub const ENTRIES_KEPT: usize = 64;
+
+/// Gives back the room of a queue in which nothing, or one entry that is kept, is left.
+pub fn trim<T>(queue: &mut VecDeque<T>) {
+    if queue.len() <= 1 && queue.capacity() > ENTRIES_KEPT {
+        queue.shrink_to(ENTRIES_KEPT);
+    }
+}
+
+/// Bytes of our own for which an empty outbox keeps room, at most.
+const KEPT: usize = 4 << 10;
+/// Bytes that an empty outbox has on the heap, at most.
+pub const IDLE: usize = KEPT + ENTRIES_KEPT * size_of::<Chunk>();
+
 /// What waits for the socket.
 #[derive(Default)]
 pub struct Outbox {
@@ -43,24 +59,33 @@ impl Outbox {
         self.len
     }
 
-    /// Adds a frame and its tag.
-    pub fn frame(&mut self, key: &FrameKey, head: &[u8], own: &[u8], user: &[Piece]) {
+    /// Adds a frame and its tag. `record` is its number in the connection.
+    pub fn frame(&mut self, key: &FrameKey, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
         let last = self.open_chunk();
         let start = last.len();
         last.extend_from_slice(head);
         last.extend_from_slice(own);
-        if user.is_empty() {
-            let tag = key.tag(&last[start..]);
-            last.extend_from_slice(&tag);
-            self.len += head.len() + own.len() + tag.len();
+        if let [one] = user
+            && one.len >= APART
+        {
+            // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
+            let data = unsafe { std::slice::from_raw_parts(one.pointer, one.len) };
+            let tag = key.tag(record, &last[start..], data);
+            self.len += head.len() + own.len() + tag.len() + one.len;
+            self.chunks.push_back(Chunk::User(*one));
+            self.chunks.push_back(Chunk::Own(tag.to_vec()));
             return;
         }
-        // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
-        let blocks = user.iter().map(|piece| unsafe { std::slice::from_raw_parts(piece.pointer, piece.len) });
-        let tag = key.tag_of(std::iter::once(&last[start..]).chain(blocks));
-        self.len += head.len() + own.len() + tag.len() + user.iter().map(|piece| piece.len).sum::<usize>();
-        self.chunks.extend(user.iter().map(|piece| Chunk::User(*piece)));
-        self.chunks.push_back(Chunk::Own(tag.to_vec()));
+        for piece in user {
+            let at = last.len();
+            last.resize(at + piece.len, 0);
+            // SAFETY: as above; the room was just made.
+            unsafe { copy(last[at..].as_mut_ptr(), piece.pointer, piece.len) };
+        }
+        let (whole, data) = parts(head[0], &last[start..]);
+        let tag = key.tag(record, whole, data);
+        last.extend_from_slice(&tag);
+        self.len += last.len() - start;
     }
 
     fn open_chunk(&mut self) -> &mut Vec<u8> {
@@ -92,10 +117,11 @@ impl Outbox {
             }
             (count, self.gone) = (count - left, 0);
             match first {
-                // Kept for the next frame.
-                Chunk::Own(bytes) if is_last => bytes.clear(),
+                // Kept for the next frame, unless it is large: an idle peer keeps little.
+                Chunk::Own(bytes) if is_last && bytes.capacity() <= KEPT => bytes.clear(),
                 _ => drop(self.chunks.pop_front()),
             }
+            trim(&mut self.chunks);
         }
     }
 
@@ -109,5 +135,14 @@ impl Outbox {
                 *chunk = Chunk::Own(bytes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Outbox {
+    /// Bytes on the heap.
+    pub fn heap(&self) -> usize {
+        let own = |chunk: &Chunk| if let Chunk::Own(bytes) = chunk { bytes.capacity() } else { 0 };
+        self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(own).sum::<usize>()
     }
 }

@@ -1,7 +1,7 @@
 //! What an interface keeps of a peer.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::address::Address;
 use super::frame::{Fields, kind};
@@ -22,6 +22,20 @@ pub struct Tuning {
     pub flow: FlowLimits,
     /// Frames.
     pub limits: Limits,
+    /// Connections. Each end has its own.
+    pub times: Times,
+}
+
+/// How long is waited for a peer.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// How long a peer may be out of reach before it is lost.
+    pub limit: Duration,
+    /// How long one address of a peer is tried.
+    pub attempt: Duration,
+    /// How long a peer may say nothing while its host takes connections: its process is stopped, or kept from running. Below `limit` it has
+    /// no effect.
+    pub stopped: Duration,
 }
 
 /// One channel.
@@ -48,6 +62,8 @@ pub struct Peer {
     pub lost: Option<Error>,
     /// Since when a connection is wanted and there is none.
     pub missing_since: Option<Instant>,
+    /// When its host last took a connection on which the peer then said nothing: the kernel is alive and the process is stopped.
+    pub stopped_at: Option<Instant>,
     /// When the last connection was made.
     pub connected_at: Option<Instant>,
     /// What [`Link::progress`] was when the last connection broke.
@@ -56,6 +72,8 @@ pub struct Peer {
     pub fruitless: u32,
     /// The address that led to it last.
     pub reached_at: Option<std::net::SocketAddr>,
+    /// Where its last proved call came from.
+    pub called_from: Option<std::net::IpAddr>,
     /// When to call it next.
     pub call_at: Option<Instant>,
     /// Something was sent to it since the last turn.
@@ -84,10 +102,12 @@ impl Peer {
             flows: [Channel::Message, Channel::Request, Channel::Reply].map(flow),
             lost: None,
             missing_since: None,
+            stopped_at: None,
             connected_at: None,
             progress: 0,
             fruitless: 0,
             reached_at: None,
+            called_from: None,
             call_at: None,
             bursts: false,
             is_deferred: false,
@@ -95,6 +115,14 @@ impl Peer {
             notices_taken: 0,
             posts: 0,
         }
+    }
+
+    /// When it is lost, if nothing changes: a while after it was out of reach. While its host takes connections, its process may be stopped for
+    /// longer.
+    pub fn ends_at(&self, times: &Times) -> Option<Instant> {
+        let missing = self.missing_since?;
+        let alive = self.stopped_at.map_or(missing, |at| at.max(missing));
+        Some((alive + times.limit).min(missing + times.limit.max(times.stopped)))
     }
 
     /// The number of a post.

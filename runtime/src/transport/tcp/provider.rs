@@ -17,7 +17,7 @@ impl Provider for Interfaces {
     const NUMBER: usize = 0;
 
     fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Offer)>, String> {
-        let offer = offer(setup.settings.tcp_interface.as_deref())?;
+        let offer = offer(setup.settings.tcp_interface.as_deref())?.with_stopped(setup.settings.tcp_stopped);
         Ok(vec![(offer.resource(), offer)])
     }
 

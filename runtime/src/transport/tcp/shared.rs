@@ -59,6 +59,15 @@ impl Shared {
         sockets::ring(&self.wake);
     }
 
+    /// Wakes the thread if the program has found that a peer is to be called: only the thread calls. Whatever reads or writes a socket on the
+    /// program's side ends with this.
+    #[inline]
+    pub fn wake_for_calls(&self, state: &mut State) {
+        if std::mem::take(&mut state.has_calls) {
+            self.wake();
+        }
+    }
+
     /// Something was pushed for `peer`.
     #[inline]
     pub fn pushed(&self, state: &mut State, peer: u32) {
@@ -67,10 +76,7 @@ impl Shared {
             self.watches.store(true, Relaxed);
             self.wake();
         }
-        if state.has_calls {
-            state.has_calls = false;
-            self.wake();
-        }
+        self.wake_for_calls(state);
     }
 
     /// The program polls.
@@ -82,10 +88,7 @@ impl Shared {
         }
         state.read_all();
         let sent = state.end_bursts();
-        if state.has_calls {
-            state.has_calls = false;
-            self.wake();
-        }
+        self.wake_for_calls(state);
         sent
     }
 
@@ -97,6 +100,18 @@ impl Shared {
         if self.naps.load(SeqCst) {
             self.wake();
         }
+    }
+
+    /// Whether the thread leaves frames to the program.
+    #[cfg(test)]
+    pub fn naps(&self) -> bool {
+        self.naps.load(SeqCst)
+    }
+
+    /// Whether the thread was woken and has not seen it. Takes it back.
+    #[cfg(test)]
+    pub fn was_woken(&self) -> bool {
+        rustix::io::read(&self.wake, &mut [0u8; 8]).is_ok()
     }
 
     /// Ends the thread.
@@ -135,8 +150,20 @@ pub fn serve(shared: &Arc<Shared>) {
         if shared.stops.load(SeqCst) {
             return;
         }
-        let now = Instant::now();
+        // A program that goes on polling keeps its frames: nothing else is to be done, so the lock is left to it.
+        if let Some(until) = rests
+            && ready.is_empty()
+            && !shared.armed.load(SeqCst)
+            && shared.polls.load(Relaxed) != polls
+            && next.is_none_or(|next| next > until)
+        {
+            polls = shared.polls.load(Relaxed);
+            rests = Some(Instant::now() + NAP);
+            continue;
+        }
         let mut guard = shared.lock();
+        // Behind the lock, which may have taken time: what the program has noted meanwhile is not later than this.
+        let now = Instant::now();
         let state = &mut *guard;
         let before = news(state);
         let mut has_data = false;
@@ -156,20 +183,25 @@ pub fn serve(shared: &Arc<Shared>) {
             } else if rests.is_none() {
                 rests = Some(now + NAP);
                 shared.naps.store(true, SeqCst);
-                state.calls.set.change(&state.data, DATA, Interest::Nothing);
+                // Out of the set, not only without interest: each frame would call on the set.
+                state.calls.set.remove(&state.data);
             }
         }
-        // The program may have armed before it could see that the thread naps: it has taken the lock after this turn began.
+        // A program that armed in a nap has woken the thread: it serves from now on.
         if rests.is_some_and(|until| until <= now || shared.armed.load(SeqCst)) {
-            rests = None;
-            shared.naps.store(false, SeqCst);
-            state.calls.set.change(&state.data, DATA, Interest::Input);
+            if state.calls.set.add(&state.data, DATA, Interest::Input).is_ok() {
+                rests = None;
+                shared.naps.store(false, SeqCst);
+            } else {
+                // No room, though it was in the set before: others of this user may have taken it. Serves without, and tries again.
+                state.read_all();
+                rests = Some(Instant::now() + NAP);
+            }
         }
         if is_watching && !was_polled && state.end_bursts() == 0 {
             shared.watches.store(false, Relaxed);
         }
-        let limits = state.check_limits(now);
-        next = [state.call_timers(now), limits].into_iter().flatten().min();
+        next = state.keep_time(now, next);
         if news(state) != before {
             shared.announce();
         }

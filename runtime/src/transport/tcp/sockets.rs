@@ -9,9 +9,12 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Silence after which the kernel probes the other end, once a second, `PROBES` times. The kernel of a process that is
-/// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of leaders: 10 s until a dead host is noticed.
+/// stopped answers, but data that the process leaves unread also ends the connection after that time. Chosen as for the connections of
+/// leaders: 10 s until a dead host is noticed.
 const SILENCE: Duration = Duration::from_secs(5);
 const PROBES: u32 = 5;
+/// Connections that wait to be accepted, at most. Chosen: the usual limit of the system, /proc/sys/net/core/somaxconn.
+const BACKLOG: i32 = 4096;
 
 /// Listens on a free port of `only`, or of all interfaces.
 pub fn listen(only: Option<IpAddr>) -> Result<(TcpListener, u16)> {
@@ -21,6 +24,8 @@ pub fn listen(only: Option<IpAddr>) -> Result<(TcpListener, u16)> {
         None => all.map(|address| SocketAddr::new(address, 0)).into(),
     };
     let listener = TcpListener::bind(&*addresses)?;
+    // Peers may call while this process is stopped: the kernel takes their connections.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     Ok((listener, port))

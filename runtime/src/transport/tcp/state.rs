@@ -18,19 +18,26 @@ use crate::transport::error::Error;
 use crate::transport::memory::Registry;
 
 /// Bytes read at a time.
-const READ: usize = 128 << 10;
+const READ: usize = 256 << 10;
 /// Reads of one peer in a row, so that others get their turn. Chosen: 512 KiB.
-const READS: usize = 4;
+const READS: usize = 2;
 /// Sealed bytes that wait for the end of a burst, at most. Chosen: what a socket takes at once without loss of speed.
 const BURST: usize = 16 << 10;
-/// How long a peer may be out of reach before it is lost. Chosen as the time after which leaders give up a host.
-pub const LIMIT: Duration = Duration::from_secs(10);
 /// How long the end with the higher number leaves it to the other to call again after a connection broke.
 const COURTESY: Duration = Duration::from_millis(30);
 /// How long the peer has to send its first frame over a connection before another one that it calls for replaces it.
 const CONFIRM: Duration = Duration::from_secs(1);
 /// How long a link rests that has lost connections without any progress.
 const REST: Duration = Duration::from_millis(100);
+
+/// How long this process may not run without its peers being given time to be reached. The thread looks so often while a peer is missing.
+/// Chosen: a tenth of the limit for peers.
+pub const PAUSE: Duration = Duration::from_secs(1);
+
+/// `at`, moved on by `late`, but not beyond `now`: time in which this process did not run.
+pub fn later(at: Instant, late: Duration, now: Instant) -> Instant {
+    (at + late).min(now.max(at))
+}
 
 /// A connection that carries frames.
 struct Socket {
@@ -333,6 +340,7 @@ impl State {
             }
             let peer = self.core.peer(number);
             peer.nonce = Some(hello.from.1);
+            peer.called_from = stream.peer_addr().ok().map(|from| from.ip().to_canonical());
             // The peer may never have got the proof of ours.
             let is_fresh = peer.connected_at.is_some_and(|at| at.elapsed() < CONFIRM);
             let stays = peer.link.is_connected() && (peer.link.is_confirmed() || is_fresh);
@@ -359,22 +367,42 @@ impl State {
         self.flush(number);
     }
 
+    /// Makes calls that are due and ends what took too long; returns when to look again. `due`: when this was to be called. If that was
+    /// earlier, this process did not run meanwhile, and could not reach anybody: the time does not count against its peers. After more than
+    /// [`PAUSE`] of it each peer has the time of a call to be reached.
+    pub fn keep_time(&mut self, now: Instant, due: Option<Instant>) -> Option<Instant> {
+        let late = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
+        if !late.is_zero() {
+            let times = self.core.tuning.times;
+            let spared = if late > PAUSE { (now + times.attempt).checked_sub(times.limit) } else { None };
+            for peer in self.core.peers.values_mut() {
+                for at in [&mut peer.missing_since, &mut peer.stopped_at, &mut peer.call_at].into_iter().flatten() {
+                    *at = later(*at, late, now);
+                }
+                peer.missing_since = peer.missing_since.map(|at| at.max(spared.unwrap_or(at)));
+            }
+        }
+        // Calls first: one that was answered late tells that the peer's host is there.
+        let calls = self.call_timers(now);
+        let limits = self.check_limits(now);
+        // A pause that ends before the next turn is due is not noticed: turns are close while a peer is missing.
+        let turn = limits.map(|_| now + PAUSE);
+        [calls, limits, turn].into_iter().flatten().min()
+    }
+
     /// Loses peers that have been out of reach for too long; returns when to look again.
-    pub fn check_limits(&mut self, now: Instant) -> Option<Instant> {
-        let over = |missing: &Instant| now.duration_since(*missing) >= LIMIT;
-        let late: Vec<u32> = self
-            .core
-            .peers
-            .iter()
-            .filter(|(_, peer)| peer.lost.is_none() && peer.missing_since.as_ref().is_some_and(over))
-            .map(|(number, _)| *number)
-            .collect();
+    fn check_limits(&mut self, now: Instant) -> Option<Instant> {
+        let times = self.core.tuning.times;
+        let over = |(_, peer): &(&u32, &super::peer::Peer)| {
+            peer.lost.is_none() && peer.ends_at(&times).is_some_and(|at| at <= now)
+        };
+        let late: Vec<u32> = self.core.peers.iter().filter(over).map(|(number, _)| *number).collect();
         late.into_iter().for_each(|number| {
             self.calls.drop_dial(number);
             self.lose(number, Error::ConnectionReset);
         });
-        let missing = self.core.peers.values().filter(|peer| peer.lost.is_none()).filter_map(|peer| peer.missing_since);
-        missing.min().map(|since| since + LIMIT)
+        let living = self.core.peers.values().filter(|peer| peer.lost.is_none());
+        living.filter_map(|peer| peer.ends_at(&times)).min()
     }
 
     /// Ends everything without a word, as a process that was killed.

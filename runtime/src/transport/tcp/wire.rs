@@ -31,8 +31,6 @@ const PACKED: usize = 64 << 10;
 const PIECES: usize = 64;
 /// Messages that one poll delivers, so that other work gets its turn.
 const BURST: usize = 64;
-/// How long a wire that is dropped waits for its peers to acknowledge what it has sent.
-const PARTING: Duration = super::state::LIMIT;
 
 /// A rank's interface on TCP.
 pub struct TcpWire {
@@ -46,6 +44,8 @@ pub struct TcpWire {
     inbox: RefCell<VecDeque<Arrived>>,
     /// The last turn has left something to do.
     is_busy: Cell<bool>,
+    /// The last turn has found notices.
+    has_notices: Cell<bool>,
     losses: Cell<u64>,
     /// Changes that the program has had the opportunity to see.
     changes: Cell<u64>,
@@ -75,6 +75,7 @@ impl TcpWire {
             _open: number,
             inbox: RefCell::default(),
             is_busy: Cell::new(false),
+            has_notices: Cell::new(false),
             losses: Cell::new(0),
             changes: Cell::new(0),
         })
@@ -107,14 +108,11 @@ impl Drop for TcpWire {
         loop {
             let mut state = self.shared.lock();
             state.read_all();
-            if state.is_silent || !state.is_owed() || start.elapsed() >= PARTING {
+            if state.is_silent || !state.is_owed() || start.elapsed() >= self.tuning.times.limit {
                 break;
             }
-            let has_calls = std::mem::take(&mut state.has_calls);
+            self.shared.wake_for_calls(&mut state);
             drop(state);
-            if has_calls {
-                self.shared.wake();
-            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.shared.stop();
@@ -217,6 +215,7 @@ impl Wire for TcpWire {
             let room = BURST.saturating_sub(inbox.len()).min(state.core.arrivals.len());
             inbox.extend(state.core.arrivals.drain(..room));
             self.is_busy.set(state.has_work());
+            self.has_notices.set(!state.core.notices.is_empty());
             if inbox.is_empty() {
                 return 0;
             }
@@ -260,6 +259,7 @@ impl Wire for TcpWire {
         }
         to.link.ask();
         state.flush(peer);
+        self.shared.wake_for_calls(&mut state);
         false
     }
 
@@ -277,7 +277,9 @@ impl Wire for TcpWire {
         }
         let mut state = self.shared.lock();
         self.losses.set(state.core.losses);
-        state.end_bursts()
+        let sent = state.end_bursts();
+        self.shared.wake_for_calls(&mut state);
+        sent
     }
 
     #[inline]
@@ -393,6 +395,9 @@ impl Wire for TcpWire {
     }
 
     fn notices(&self, sink: &mut dyn FnMut(u32)) -> usize {
+        if !self.has_notices.replace(false) {
+            return 0;
+        }
         let notices = {
             let mut state = self.shared.lock();
             let notices = std::mem::take(&mut state.core.notices);

@@ -1,6 +1,6 @@
 //! Pairs of links over a network that cuts, delays, splits and repeats, from a seed.
 
-use super::super::frame::BODY_MAX;
+use super::super::frame::{APART, BODY_MAX};
 use super::super::handshake::{Accepting, Dialing, Hello, NONCE, Step};
 use super::super::secret::JobKey;
 use super::*;
@@ -492,6 +492,98 @@ fn gets_without_an_answer_are_bounded_and_hold_up_no_answers() {
         }
     }
     assert_eq!(came, asked);
+}
+
+/// Limits like those of real links.
+const WIDE: Limits = Limits { frames: 256, bytes: 1 << 20, depth: 64, silent: 64 };
+
+/// Bytes on the heap of a link, which must be idle.
+fn heap(link: &Link) -> usize {
+    let Some(connection) = &link.connection else { panic!("a connection") };
+    let queues = [
+        (link.queue.capacity(), size_of::<Item>()),
+        (link.answers.capacity(), size_of::<Item>()),
+        (link.gets.capacity(), size_of::<(u64, u32)>()),
+        (link.unacked.capacity(), size_of::<Sent>()),
+        (link.refusals.capacity(), size_of::<(u64, u64)>()),
+        (link.released.capacity(), size_of::<u64>()),
+    ];
+    assert!(queues.iter().all(|(entries, _)| *entries <= ENTRIES_KEPT), "{queues:?}");
+    let queues: usize = queues.iter().map(|(entries, size)| entries * size).sum();
+    queues + connection.partial.capacity() + connection.out.heap() + 2 * super::super::secret::FRAME_KEY
+}
+
+#[test]
+fn a_link_that_is_idle_again_keeps_little() {
+    const COUNT: usize = 200;
+    let mut pair = Pair::new(WIDE);
+    pair.connect(0);
+    // Each fills another queue: the peer answers nothing before it has all.
+    (0..COUNT).for_each(|_| pair.links[0].push_get(1, 0, 8, 0, NO_POST));
+    pair.send(0, usize::MAX);
+    let bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &bytes[..];
+    while let Some(body) = pair.links[1].next(&mut rest).expect("whole") {
+        let Body::Get { token, offset, .. } = body else { panic!("{body:?} was not sent") };
+        pair.links[1].answer(&Body::Data { token, offset, bytes: &[0; 8] });
+    }
+    assert!(pair.links[1].answers.len() == COUNT && pair.links[0].gets.len() == COUNT);
+    pair.send(1, usize::MAX);
+    let bytes = std::mem::take(&mut pair.wires[1]);
+    let mut rest = &bytes[..];
+    while let Some(body) = pair.links[0].next(&mut rest).expect("whole") {
+        let Body::Data { token, bytes, .. } = body else { panic!("{body:?} was not sent") };
+        pair.links[0].answered(token, Some(bytes.len()));
+    }
+    pair.settle();
+    for number in 0..COUNT as u64 {
+        pair.message(0, number, 0);
+        pair.send(0, usize::MAX);
+        pair.receive(0, usize::MAX).expect("whole");
+        pair.links[1].refuse(number, -1);
+    }
+    assert!(pair.links[1].refusals.len() == COUNT && pair.links[0].unacked.len() == COUNT);
+    pair.settle();
+    // Data that is sent from where it lies: the most blocks at once.
+    let token = 5;
+    let mut memory: Vec<u8> = (0..APART).map(|at| content(token, 0, at)).collect();
+    let piece = Piece { pointer: memory.as_mut_ptr(), len: APART, descriptor: crate::transport::key::Opaque::NONE };
+    for _ in 0..COUNT {
+        // SAFETY: the memory outlives the pair.
+        unsafe { pair.links[0].push_put(7, 0, Pieces::of(vec![piece]), APART, token, NO_POST) };
+    }
+    pair.links[0].fill();
+    assert!(pair.links[0].out().is_some_and(|out| out.heap() > outbox::IDLE));
+    pair.settle();
+    for link in &pair.links {
+        let bytes = heap(link);
+        assert!(bytes <= IDLE, "{bytes} bytes");
+    }
+    // The bound in the transport's figures, and in what it is asked to keep.
+    assert!(super::super::bytes_per_peer() <= 64 << 10, "{} bytes", super::super::bytes_per_peer());
+}
+
+#[test]
+fn a_receiver_acknowledges_by_a_quarter_of_the_window() {
+    let limits = Limits { silent: u64::MAX, ..WIDE };
+    let mut pair = Pair::new(limits);
+    pair.connect(0);
+    let turn = |pair: &mut Pair| {
+        for end in [0, 1] {
+            pair.send(end, usize::MAX);
+            pair.receive(end, usize::MAX).expect("whole");
+        }
+    };
+    pair.message(0, 0, 0);
+    (0..3).for_each(|_| turn(&mut pair));
+    assert!(pair.links[0].is_settled(), "the first asks for it");
+    // Nobody waits for these, and the peer sends nothing of its own.
+    for number in 1..=(limits.bytes / SEGMENT / 4) as u64 {
+        assert!(pair.links[0].unacked.len() as u64 == number - 1, "nothing is acknowledged before");
+        pair.message(0, number, SEGMENT - 8);
+        turn(&mut pair);
+    }
+    assert!(pair.links[0].is_settled(), "long before the window is full");
 }
 
 const _: () = assert!(BODY_MAX > SEGMENT);

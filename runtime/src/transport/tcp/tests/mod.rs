@@ -183,8 +183,253 @@ fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
     ends[1].device.kill();
     let start = Instant::now();
     wait("the loss", || heard.get() == 1, || turn(&ends[..1]));
-    assert!(start.elapsed() < state::LIMIT, "nobody listens there: there is nothing to wait for");
+    assert!(start.elapsed() < TUNING.times.limit, "nobody listens there: there is nothing to wait for");
     assert_eq!(to.am_short(0, 0, &[]), Err(Error::ConnectionReset));
+}
+
+/// Two ends, the first of which loses a peer that is stopped after `stopped`. `caller` has called the other; all is acknowledged.
+fn acquainted(stopped: Duration, caller: usize) -> ([End; 2], port::Endpoint<TcpWire>, Rc<Cell<u32>>) {
+    let device = |rank: usize| {
+        let times = Times { stopped: if rank == 0 { stopped } else { TUNING.times.stopped }, ..TUNING.times };
+        Device::with(rank, 2, [0x5c; KEY], &offer(None).expect("an interface"), Tuning { times, ..TUNING })
+            .expect("two ranks")
+    };
+    let ends = [0, 1].map(|rank| End::open(device(rank)));
+    let came = Rc::new(Cell::new(0));
+    for end in &ends {
+        let count = Rc::clone(&came);
+        let add = move |_: &crate::transport::Message<'_>| count.set(count.get() + 1);
+        end.interface.set_handler(3, Some(Box::new(add))).expect("an id");
+    }
+    let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
+    to[caller].am_short(3, 1, &[]).expect("there is room");
+    wait("the first", || came.get() == 1, || turn(&ends));
+    let is_quiet = |end: usize| {
+        let mut state = ends[end].shared().lock();
+        let peer = state.core.peer(1 - end as u32);
+        peer.missing_since.is_none() && peer.is_settled()
+    };
+    wait("a quiet link", || is_quiet(0) && is_quiet(1), || turn(&ends));
+    let [to, _] = to;
+    (ends, to, came)
+}
+
+/// Serves the call to rank 1 until the kernel has taken it. The caller holds the lock of rank 1: it does not answer.
+fn until_taken(state: &mut state::State) {
+    let start = Instant::now();
+    while !state.is_taken(1) {
+        assert!(start.elapsed() < Duration::from_secs(60), "the kernel does not take the call");
+        for number in state.calls.set.clone().wait(Some(Duration::from_millis(1))) {
+            // Of callers and of the thread's wake nothing is asked here.
+            if number >= calls::DIAL {
+                state.call_event(number, start);
+            }
+        }
+    }
+}
+
+// Times in these are made up, and the lock keeps the thread out: what is asserted depends on no clock.
+
+#[test]
+fn a_peer_that_is_stopped_on_a_host_that_answers_is_not_lost() {
+    let times = TUNING.times;
+    // The connection that breaks was called for by either end.
+    for caller in [0, 1] {
+        let (ends, to, came) = acquainted(times.stopped, caller);
+        // A process that is stopped: nobody accepts, nobody reads.
+        let stopped = ends[1].shared().lock();
+        let mut state = ends[0].shared().lock();
+        let begun = Instant::now();
+        state.broken(1, begun);
+        state.keep_time(begun, None);
+        until_taken(&mut state);
+        let call = state.calls_from(1).expect("it is being called");
+        for turn in 1..=20 {
+            let now = begun + turn * times.attempt;
+            state.keep_time(now, Some(now));
+            assert_eq!(state.core.losses, 0, "after {:?}", turn * times.attempt);
+            assert_eq!(state.core.peer(1).stopped_at, Some(now));
+            assert_eq!(state.core.peer(1).ends_at(&times), Some(now + times.limit));
+            assert_eq!(state.calls_from(1), Some(call), "one call waits at the process that is stopped");
+        }
+        drop(state);
+        to.am_short(3, 2, &[]).expect("there is room");
+        drop(stopped);
+        wait("the second", || came.get() == 2, || turn(&ends));
+    }
+}
+
+#[test]
+fn a_peer_that_was_stopped_before_it_proved_an_address_is_not_lost_while_others_are_tried() {
+    let times = TUNING.times;
+    let ends = End::pair();
+    let _to = ends[0].connect(&ends[1]);
+    let _stopped = ends[1].shared().lock();
+    let mut state = ends[0].shared().lock();
+    // An address of the documentation's network (RFC 5737) leads nowhere.
+    let peer = state.core.peer(1);
+    let mut address = peer.address.expect("it is known");
+    address.hosts = [[0; 16]; address::HOST_ADDRESSES];
+    address.hosts[0] = address::octets(Ipv4Addr::LOCALHOST.into());
+    for host in 1..=4 {
+        address.hosts[usize::from(host)] = address::octets(Ipv4Addr::new(192, 0, 2, host).into());
+    }
+    peer.address = Some(address);
+    let begun = Instant::now();
+    (peer.missing_since, peer.call_at) = (Some(begun), Some(begun));
+    state.keep_time(begun, None);
+    until_taken(&mut state);
+    let taken = begun + times.attempt;
+    state.keep_time(taken, Some(taken));
+    let ends_at = taken + 4 * times.attempt + times.limit;
+    assert_eq!(state.core.peer(1).ends_at(&times), Some(ends_at), "four addresses are tried before it is called again");
+}
+
+#[test]
+fn a_peer_that_is_stopped_for_longer_than_allowed_is_lost() {
+    let times = Times { stopped: Duration::from_secs(12), ..TUNING.times };
+    let (ends, _to, _) = acquainted(times.stopped, 0);
+    let stopped = ends[1].shared().lock();
+    let mut state = ends[0].shared().lock();
+    let begun = Instant::now();
+    state.broken(1, begun);
+    state.keep_time(begun, None);
+    until_taken(&mut state);
+    for (seconds, losses) in [(3, 0), (6, 0), (9, 0), (11, 0), (12, 1)] {
+        let now = begun + Duration::from_secs(seconds);
+        state.keep_time(now, Some(now));
+        assert_eq!(state.core.losses, losses, "after {seconds} s");
+    }
+    drop(state);
+    drop(stopped);
+}
+
+#[test]
+fn time_in_which_a_rank_did_not_run_itself_loses_no_peer() {
+    let ends = End::pair();
+    let _to = ends[0].connect(&ends[1]);
+    let mut state = ends[0].shared().lock();
+    let Times { limit, attempt, .. } = TUNING.times;
+    let (begun, hour) = (Instant::now(), Duration::from_secs(3600));
+    let mut out = |since: Duration, at: Duration, due: Duration| {
+        state.core.peer(1).missing_since = Some(begun + since);
+        let next = state.keep_time(begun + at, Some(begun + due));
+        assert_eq!(state.core.losses, 0, "out of reach since {since:?}, now {at:?}, expected {due:?}");
+        (state.core.peer(1).missing_since.expect("it is missing"), next.expect("it is missing"))
+    };
+    let zero = Duration::ZERO;
+    assert_eq!(out(zero, hour, limit / 2).0, begun + hour - limit / 2, "it was out of reach for half the limit");
+    // The turn in which it would be lost comes late: its call may wait. It has the time of a call.
+    let (since, next) = out(zero, limit + 2 * state::PAUSE, limit);
+    assert_eq!(since + limit, begun + limit + 2 * state::PAUSE + attempt);
+    // A pause between turns is noticed, since they are close.
+    assert!(next <= begun + limit + 3 * state::PAUSE, "the next turn");
+    // What the program has noted after this turn began stays.
+    assert_eq!(out(limit, limit / 2, zero).0, begun + limit);
+    state.core.peer(1).missing_since = Some(begun);
+    state.keep_time(begun + limit, Some(begun + limit));
+    assert_eq!(state.core.losses, 1);
+}
+
+#[test]
+fn time_before_the_first_call_loses_no_peer() {
+    let (ends, _to, _) = acquainted(TUNING.times.stopped, 0);
+    let mut state = ends[0].shared().lock();
+    let (begun, limit) = (Instant::now(), TUNING.times.limit);
+    // The program finds it, and the thread comes late: nothing else was due.
+    state.broken(1, begun);
+    state.keep_time(begun + 2 * limit, None);
+    assert_eq!(state.core.losses, 0);
+    assert_eq!(state.core.peer(1).missing_since, Some(begun + 2 * limit));
+    assert!(state.calls_from(1).is_some(), "it is called");
+}
+
+#[test]
+fn a_break_that_a_flush_finds_wakes_the_thread() {
+    let (ends, to, _) = acquainted(TUNING.times.stopped, 0);
+    let shared = ends[0].shared();
+    let threads = Arc::strong_count(shared);
+    shared.stop();
+    wait("the end of the thread", || Arc::strong_count(shared) < threads, || _ = shared.lock());
+    let stopped = ends[1].shared().lock();
+    to.am_short(3, 2, &[]).expect("there is room");
+    while shared.was_woken() {}
+    ends[0].cut(1);
+    assert_ne!(to.flush(Flush::REMOTE, None), Ok(Posted::Done));
+    assert!(shared.lock().core.peer(1).call_at.is_some(), "the flush has found the break");
+    assert!(shared.was_woken(), "only the thread calls");
+    drop(stopped);
+    ends[0].device.kill();
+}
+
+/// Two ends, and a word of the second that the first can put to.
+struct Served {
+    ends: [End; 2],
+    to: port::Endpoint<TcpWire>,
+    key: crate::transport::key::RemoteKey,
+    _region: crate::transport::memory::Region,
+    word: Box<AtomicU64>,
+    puts: Cell<u64>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let ends = End::pair();
+        let to = ends[0].connect(&ends[1]);
+        let word = Box::new(AtomicU64::new(0));
+        // SAFETY: the fields are dropped in their order, the memory after the region; it is only touched through atomics.
+        let region = unsafe { ends[1].domain.register(word.as_ptr().cast(), 8) }.expect("registers");
+        // SAFETY: packed by a peer whose region lives as long as the key is used.
+        let key = unsafe { ends[0].domain.unpack_key(&ends[1].domain.pack_key(&region)) }.expect("a key");
+        Served { ends, to, key, _region: region, word, puts: Cell::new(0) }
+    }
+
+    /// Puts, and waits until the word has it. Of the second end only the thread serves, or the program, too.
+    fn put(&self, polls: bool) {
+        self.puts.set(self.puts.get() + 1);
+        let bytes = self.puts.get().to_ne_bytes();
+        let put = || self.to.put_short(&bytes, self.key.address(), &self.key) == Ok(());
+        let turns = || turn(&self.ends[..1 + usize::from(polls)]);
+        wait("room", put, turns);
+        wait("the put", || self.word.load(Relaxed) == self.puts.get(), turns);
+    }
+
+    /// Polls until the thread of the second end leaves frames to the program.
+    fn nap(&self) {
+        wait("a nap", || self.ends[1].shared().naps(), || self.put(true));
+    }
+}
+
+#[test]
+fn a_rank_that_polled_and_then_computes_is_served() {
+    let served = Served::new();
+    for _ in 0..5 {
+        served.nap();
+        served.put(false);
+    }
+}
+
+#[test]
+fn a_rank_is_served_while_the_set_of_its_thread_has_no_room() {
+    let served = Served::new();
+    let shared = served.ends[1].shared();
+    let calls = loop {
+        served.nap();
+        let state = shared.lock();
+        // The thread takes its sockets into the set under the lock.
+        if shared.naps() {
+            // A second entry of the same descriptor is refused.
+            state.calls.set.add(&state.data, u64::MAX, sockets::Interest::Nothing).expect("there is room for one");
+            break state.calls.set.clone();
+        }
+    };
+    for _ in 0..5 {
+        served.put(false);
+    }
+    assert!(shared.naps());
+    calls.remove(&shared.lock().data);
+    wait("the end of the nap", || !shared.naps(), || _ = served.ends[1].shared().lock());
+    served.put(false);
 }
 
 #[test]
