@@ -2,6 +2,9 @@
 //!
 //! Members are numbered in the order of their ranks. Values go up a binomial tree to member 0, which combines them, and the result goes
 //! down the same tree. So all members have the same bits, and no member is done before all have begun.
+//!
+//! A member that is done may leave while others wait for members that live. So only who waits for the one that left goes on without it:
+//! the collective has then no result, and the tree tells all others.
 
 use std::collections::BTreeMap;
 
@@ -62,9 +65,11 @@ pub(super) struct Round {
     /// [`AGREED`] or [`DIFFER`], and the value.
     value: Vec<u8>,
     stage: Stage,
+    /// Members that have left. What they had sent has come.
+    left: Vec<usize>,
 }
 
-/// What ends a collective without a result: members have asked for different ones.
+/// What ends a collective without a result: members have asked for different ones, or one has left before it was done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Differ;
 
@@ -73,7 +78,14 @@ impl Round {
     pub(super) fn new(group: u64, kind: Kind, number: u64, [me, members]: [usize; 2], value: &[u8]) -> Round {
         let name = Name { group, kind, number, from: me as u64, is_up: true };
         let value = [&[AGREED], value].concat();
-        Round { name, me, members, value, stage: Stage::Up(1) }
+        Round { name, me, members, value, stage: Stage::Up(1), left: Vec::new() }
+    }
+
+    /// A member has left, and what it had sent has come.
+    pub(super) fn note_left(&mut self, member: usize) {
+        if !self.left.contains(&member) {
+            self.left.push(member);
+        }
     }
 
     /// Goes on as far as it can with what has come. `send` takes a message for a member; `combine` makes the first value the
@@ -93,9 +105,16 @@ impl Round {
             } else {
                 let child = self.me + bit;
                 if child < self.members {
-                    let theirs = inbox.remove(&Name { from: child as u64, ..self.name })?;
-                    let fits = theirs.len() == self.value.len() && theirs.first() == Some(&AGREED);
-                    if !fits || combine(&mut self.value[1..], &theirs[1..]).is_err() {
+                    let theirs = inbox.remove(&Name { from: child as u64, ..self.name });
+                    if theirs.is_none() && !self.left.contains(&child) {
+                        return None;
+                    }
+                    let fits = |theirs: &Vec<u8>| theirs.len() == self.value.len() && theirs.first() == Some(&AGREED);
+                    let is_combined = match theirs.filter(fits) {
+                        Some(theirs) => combine(&mut self.value[1..], &theirs[1..]).is_ok(),
+                        None => false,
+                    };
+                    if !is_combined {
                         self.value[0] = DIFFER;
                     }
                 }
@@ -103,10 +122,10 @@ impl Round {
             }
         }
         let parent = self.me & (self.me - 1);
-        let result = inbox.remove(&Name { from: parent as u64, is_up: false, ..self.name })?;
-        match result.len() == self.value.len() {
-            true => self.value = result,
-            false => self.value[0] = DIFFER,
+        match inbox.remove(&Name { from: parent as u64, is_up: false, ..self.name }) {
+            Some(result) if result.len() == self.value.len() => self.value = result,
+            None if !self.left.contains(&parent) => return None,
+            _ => self.value[0] = DIFFER,
         }
         Some(self.finish(send))
     }
@@ -181,6 +200,40 @@ mod tests {
                 let sum = vec![(n * (n - 1) / 2) as u8, n as u8, (n * 100 % 256) as u8];
                 assert!(done.iter().all(|done| *done == Some(Ok(sum.clone()))), "{n}: {done:?}");
                 assert_eq!(first, n, "a member was done before all had begun");
+            }
+        }
+    }
+
+    /// A member leaves when it is done: the others get the result. One that leaves before it begins is an error at all others.
+    #[test]
+    fn a_member_that_leaves_matters_to_who_waits_for_it() {
+        for n in 2..9usize {
+            for (leaver, is_done) in (0..n).flat_map(|leaver| [(leaver, false), (leaver, true)]) {
+                let mut inboxes: Vec<Inbox> = (0..n).map(|_| Inbox::new()).collect();
+                let round = |me| Round::new(7, Kind::Reduce, 3, [me, n], &[1]);
+                let mut rounds: Vec<Round> = (0..n).map(round).collect();
+                let mut done: Outcomes = (0..n).map(|_| None).collect();
+                for _ in 0..4 * n {
+                    // The one that leaves goes first, and the others hear of it at once.
+                    for me in std::iter::once(leaver).chain(0..n) {
+                        if done[me].is_some() || me == leaver && !is_done {
+                            continue;
+                        }
+                        if done[leaver].is_some() || !is_done {
+                            rounds[me].note_left(leaver);
+                        }
+                        let mut sent = Vec::new();
+                        let mut own = std::mem::take(&mut inboxes[me]);
+                        let outcome =
+                            rounds[me].advance(&mut own, |to, name, bytes| sent.push((to, name, bytes.to_vec())), add);
+                        inboxes[me] = own;
+                        done[me] = outcome.map(|outcome| outcome.map(<[u8]>::to_vec));
+                        sent.into_iter().for_each(|(to, name, bytes)| drop(inboxes[to].insert(name, bytes)));
+                    }
+                }
+                let expected = if is_done { Ok(vec![n as u8]) } else { Err(Differ) };
+                let wrong = (0..n).find(|me| (is_done || *me != leaver) && done[*me].as_ref() != Some(&expected));
+                assert_eq!(wrong, None, "{n} members, {leaver} leaves, done: {is_done}: {done:?}");
             }
         }
     }

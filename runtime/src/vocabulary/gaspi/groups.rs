@@ -78,6 +78,14 @@ impl Group {
         Some(outcome)
     }
 
+    /// A member has left. A collective that waits for what it has not sent has no result.
+    pub(super) fn note_left(&mut self, kind: Kind, rank: usize) {
+        let member = self.ranks.iter().position(|member| usize::from(*member) == rank);
+        if let (Some(round), Some(member)) = (&mut self.rounds[kind as usize], member) {
+            round.note_left(member);
+        }
+    }
+
     /// Begins a collective, unless one that ran into its time limit is to be resumed.
     fn begin(&mut self, kind: Kind, value: &[u8]) {
         let (key, number) = (self.key.unwrap_or(0), self.done[kind as usize]);
@@ -323,11 +331,15 @@ impl Process {
             group.begin(kind, value);
             (group.others(), Busy(self, id, kind))
         };
-        let outcome = self.monitor.wait(doing, timeout, &Partner::Ranks(&others), |world, state| {
+        let outcome = self.monitor.wait(doing, timeout, &Partner::Members(&others, id, kind), |world, state| {
             let State { groups, arrivals, .. } = state;
             let Some(group) = groups.get_mut(&id) else { return Some(Err(Code(codes::INV_GROUP))) };
             let outcome = group.advance(kind, world, arrivals, &mut combine)?;
-            Some(outcome.map_err(|Differ| Code(codes::ERROR)))
+            Some(outcome.map_err(|Differ| {
+                // If it was because one has left, the state vector names it.
+                state.lose(world, &Partner::Ranks(&others));
+                Code(codes::ERROR)
+            }))
         });
         drop(busy);
         outcome

@@ -9,8 +9,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use super::codes;
+use super::collective::Kind;
 use super::state::State;
-use super::types::{Code, Result, Timeout};
+use super::types::{Code, GroupId, Result, Timeout};
 use crate::error::Error;
 use crate::thread::token;
 use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
@@ -62,6 +63,9 @@ pub(super) enum Partner<'a> {
     Any,
     /// These; if one of them is lost, the wait fails.
     Ranks(&'a [usize]),
+    /// These, in a collective of their group; if one of them has died, the wait fails. If one has left, that is for the collective to tell:
+    /// it may have been done with it.
+    Members(&'a [usize], GroupId, Kind),
     /// No one, or who is waited for is told by what is waited for.
     None,
 }
@@ -290,7 +294,10 @@ impl Monitor {
                     return match ready(world, state) {
                         Some(outcome) => outcome,
                         None if progressed => Err(Code(codes::TIMEOUT)),
-                        None => Err(state.lose(world, partner).map_or(Code(codes::TIMEOUT), |()| Code(codes::ERROR))),
+                        None => match state.lose(world, partner) {
+                            Some(()) => Err(Code(codes::ERROR)),
+                            None => ready(world, state).unwrap_or(Err(Code(codes::TIMEOUT))),
+                        },
                     };
                 }
                 Timeout::After(limit) => {

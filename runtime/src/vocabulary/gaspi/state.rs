@@ -13,6 +13,7 @@ use super::monitor::Partner;
 use super::passive::Passive;
 use super::shared::Shared;
 use super::types::{Code, GroupId, Rank, Result, SegmentId};
+use crate::error::Loss;
 use crate::message::id;
 use crate::world::{Completion, Fetched, Segment, World};
 
@@ -111,9 +112,22 @@ impl State {
 
     /// Notes who of `partner` is lost, if somebody is.
     pub(super) fn lose(&mut self, world: &World, partner: &Partner<'_>) -> Option<()> {
-        let Partner::Ranks(ranks) = partner else { return None };
-        let rank = *ranks.iter().find(|rank| world.engine().job.loss(**rank).is_some())?;
-        self.shared.corrupt(rank);
+        let loss = |rank: &usize| world.engine().job.loss(*rank);
+        let lost = match *partner {
+            Partner::Ranks(ranks) => *ranks.iter().find(|rank| loss(rank).is_some())?,
+            Partner::Members(ranks, group, kind) => {
+                let died = ranks.iter().find(|rank| loss(rank).is_some_and(|loss| loss != Loss::Left));
+                if died.is_none() {
+                    let left = ranks.iter().filter(|rank| loss(rank).is_some());
+                    if let Some(group) = self.groups.get_mut(&group) {
+                        left.for_each(|rank| group.note_left(kind, *rank));
+                    }
+                }
+                *died?
+            }
+            Partner::Any | Partner::None => return None,
+        };
+        self.shared.corrupt(lost);
         Some(())
     }
 
