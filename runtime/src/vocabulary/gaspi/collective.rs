@@ -214,8 +214,8 @@ mod tests {
                 let mut rounds: Vec<Round> = (0..n).map(round).collect();
                 let mut done: Outcomes = (0..n).map(|_| None).collect();
                 for _ in 0..4 * n {
-                    // The one that leaves goes first, and the others hear of it at once.
-                    for me in std::iter::once(leaver).chain(0..n) {
+                    // The one that leaves goes first, and the others hear of it at once. Who waits for a parent goes before it.
+                    for me in std::iter::once(leaver).chain((0..n).rev()) {
                         if done[me].is_some() || me == leaver && !is_done {
                             continue;
                         }
