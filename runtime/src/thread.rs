@@ -1,4 +1,27 @@
-//! Which thread this is.
+//! Which thread this is, and threads that serve a rank.
+
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+
+/// Starts a thread, and returns when it runs. What the system takes for a thread it has taken by then: a shortage of memory after this is
+/// one of the calls that ask for memory, and does not end the process from within the thread's start.
+///
+/// # Errors
+/// Those of the system.
+pub fn start<T: Send + 'static>(
+    name: String,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    let runs = Arc::new(Barrier::new(2));
+    let says = Arc::clone(&runs);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        says.wait();
+        drop(says);
+        body()
+    })?;
+    runs.wait();
+    Ok(thread)
+}
 
 /// A number of this thread that no other living thread has. Not 0.
 #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", target_os = "linux", not(miri)))]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 struct Step {
@@ -47,7 +47,16 @@ pub fn guard(name: impl Into<String>, limit: Duration) -> Guard {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     guarded.insert(number, (name.into(), Instant::now() + limit));
     if number == 0 {
-        std::thread::Builder::new().name("watchdog".into()).spawn(watch).expect("one more thread");
+        // Until it runs: its start takes memory, and a test may take that away.
+        let runs = Arc::new(Barrier::new(2));
+        let says = Arc::clone(&runs);
+        let thread = std::thread::Builder::new().name("watchdog".into());
+        let started = thread.spawn(move || {
+            says.wait();
+            watch();
+        });
+        started.expect("one more thread");
+        runs.wait();
     }
     CHANGED.notify_all();
     Guard(number)

@@ -61,7 +61,7 @@ impl Interrupts {
     pub(super) fn start(name: String, idle: impl Idle) -> std::io::Result<Interrupts> {
         let over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&over);
-        let thread = thread::Builder::new().name(name).spawn(move || make_progress(&idle, &ends))?;
+        let thread = crate::thread::start(name, move || make_progress(&idle, &ends))?;
         Ok(Interrupts { over, thread: Some(thread) })
     }
 }

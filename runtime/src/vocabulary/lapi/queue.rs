@@ -131,5 +131,5 @@ impl Queue {
 pub(super) fn start(queue: &Arc<Queue>, handle: Handle) -> std::io::Result<JoinHandle<()>> {
     let queue = Arc::clone(queue);
     let name = format!("lapi handler {handle}");
-    std::thread::Builder::new().name(name).spawn(move || queue.work(handle))
+    crate::thread::start(name, move || queue.work(handle))
 }
