@@ -47,6 +47,8 @@ pub mod agreement;
 mod file;
 mod guard;
 pub mod hosts;
+#[doc(hidden)]
+pub mod interfaces;
 mod job;
 pub mod liveness;
 pub mod nodes;
