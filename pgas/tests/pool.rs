@@ -336,7 +336,7 @@ fn is_served(world: &World, began: &AtomicBool) -> Result<()> {
     } else {
         // Else the handler might run in the barrier, and its panic come out of that.
         while !began.load(Ordering::Acquire) {
-            // What it sent in the barrier may need that.
+            // Messages of the barrier may still wait to be sent.
             world.poll()?;
             std::thread::yield_now();
         }

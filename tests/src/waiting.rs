@@ -590,8 +590,8 @@ fn flush_after_loss(
     Ok(flushes.iter().map(|one| if *one { context.flush(1) } else { context.flush_all() }).collect())
 }
 
-/// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: the
-/// network tells of what it had taken, and the context of what it had kept.
+/// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: one
+/// for what the network had begun to transfer, one for what the context still kept.
 pub fn kept_for_a_dead_rank(world: &World, flushes: [bool; 2], kill: impl FnOnce()) -> Result<()> {
     let outcomes = flush_after_loss(world, &flushes, |_| {
         kill();
