@@ -406,7 +406,7 @@ impl Queue {
             return Err(Refused::Lost(to));
         }
         let single = self.check(shared, request)?;
-        if !self.carry_mapped(shared, request, single) {
+        if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
             self.carry(shared, request)?;
         }
         self.open += request.number();
