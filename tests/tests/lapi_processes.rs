@@ -48,15 +48,6 @@ fn prints(name: &str, ranks: usize, expected: &[&str]) {
     assert_eq!(lines, expected, "{outcome:#?}");
 }
 
-/// A thread that no message wakes runs into the limit.
-#[test]
-fn l59_threads_of_interrupt_mode_sleep_until_a_message_comes() {
-    let mut program = command(PROGRAM);
-    program.env("BELLWETHER_RANKS", "2").arg("idle");
-    let outcome = run(&mut program, Duration::from_secs(60)).expect_success();
-    assert_eq!(outcome.stdout, "idle: 2 tasks\n", "{outcome:#?}");
-}
-
 #[test]
 fn a_task_without_memory_is_told_so() {
     for ranks in [1, 2] {

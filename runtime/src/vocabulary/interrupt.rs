@@ -14,10 +14,6 @@ const QUIET: Duration = Duration::from_millis(1);
 /// Polls after each other, at most, before the thread lets others in. Chosen.
 const BURST: usize = 64;
 
-/// Longest sleep of a thread that dozes. What comes wakes it, and so does each call; no order of steps needs the bound. Chosen: at once a
-/// second costs nothing.
-pub(super) const LONGEST_DOZE: Duration = Duration::from_secs(1);
-
 /// The thread, until this is dropped.
 pub(super) struct Interrupts {
     over: Arc<AtomicBool>,
@@ -32,7 +28,7 @@ pub(super) trait Idle: Send + 'static {
     /// Calls [`burst`] if no other thread is inside, unless it is over. Whether the thread may [`doze`](Idle::doze).
     fn advance(&self, over: &AtomicBool) -> bool;
     /// Sleeps until there may be something to do, or until another thread goes inside. Holds nothing that others need.
-    fn doze(&self);
+    fn doze(&self) {}
 }
 
 impl Drop for Interrupts {
@@ -42,14 +38,13 @@ impl Drop for Interrupts {
 }
 
 impl Interrupts {
-    /// As the drop, but waits until the thread has ended, unless this is that thread. `wake` waits until the thread is outside, and ends its
-    /// [`doze`](Idle::doze).
+    /// As the drop, but waits until the thread has ended. `wake` waits until the thread is outside, and ends its [`doze`](Idle::doze).
     pub(super) fn end(self, wake: impl FnOnce()) {
         self.signal();
         // The thread has announced its doze before, or sees that all is over.
         wake();
         let mut ended = self;
-        if let Some(thread) = ended.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+        if let Some(thread) = ended.thread.take() {
             // A panic of it was told.
             let _ = thread.join();
         }

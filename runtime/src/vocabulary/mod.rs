@@ -3,7 +3,6 @@
 mod bias;
 pub mod cheetah;
 mod code_table;
-mod doze;
 pub mod gaspi;
 mod interrupt;
 pub mod lapi;

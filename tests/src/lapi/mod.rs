@@ -4,7 +4,6 @@ mod basics;
 mod fences;
 mod flow;
 mod handlers;
-mod idle;
 mod messages;
 pub mod mix;
 mod one_sided;
@@ -119,13 +118,8 @@ pub const ROWS: &[(&str, Row)] = &[
 ];
 
 /// What is run by itself: it needs much memory, or ends or limits its process.
-pub const APART: &[(&str, Row)] = &[
-    ("huge", flow::huge),
-    ("idle", idle::two),
-    ("memory", shortage::memory),
-    ("lost", shortage::lost),
-    ("outside", shortage::outside),
-];
+pub const APART: &[(&str, Row)] =
+    &[("huge", flow::huge), ("memory", shortage::memory), ("lost", shortage::lost), ("outside", shortage::outside)];
 
 /// Makes a test of each row, which calls the given function with its name.
 #[macro_export]

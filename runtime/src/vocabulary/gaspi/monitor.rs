@@ -14,8 +14,7 @@ use super::state::State;
 use super::types::{Code, GroupId, Result, Timeout};
 use crate::error::Error;
 use crate::thread::token;
-use crate::vocabulary::doze::Doze;
-use crate::vocabulary::interrupt::{Idle, Interrupts, LONGEST_DOZE, burst};
+use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
 use crate::vocabulary::lock::lock;
 use crate::world::World;
 
@@ -45,8 +44,8 @@ struct Inside {
     polls: AtomicU64,
     /// Ends a sleep of the thread inside, or of the one that dozes.
     wake: Box<dyn Fn() + Send + Sync>,
-    /// Of the thread that makes progress while no call does.
-    doze: Doze,
+    /// The thread that makes progress while no call does sleeps until a message comes. Changed by threads that are inside.
+    dozes: AtomicBool,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
 }
@@ -100,8 +99,17 @@ impl Drop for Entered<'_> {
 impl Inside {
     fn entered<'a>(&'a self, held: MutexGuard<'a, Held>) -> Entered<'a> {
         self.owner.store(token(), Ordering::Relaxed);
-        self.doze.end(&self.wake);
+        if self.dozes.load(Ordering::Relaxed) {
+            self.end_doze();
+        }
         Entered { held, owner: &self.owner }
+    }
+
+    /// A thread inside may announce a sleep of its own, so the one that dozes has to look after itself again.
+    #[cold]
+    fn end_doze(&self) {
+        self.dozes.store(false, Ordering::Relaxed);
+        (self.wake)();
     }
 
     fn try_enter(&self) -> Option<Entered<'_>> {
@@ -137,6 +145,9 @@ fn turn(world: &World) -> bool {
     progressed
 }
 
+/// Longest sleep of the thread that makes progress while no call does. What comes wakes it; this bounds how long it outlives its process.
+const DOZE: Duration = Duration::from_secs(1);
+
 /// How often that thread finds others inside, which make no progress, before it waits to enter. Chosen.
 const TRIES: u32 = 2;
 
@@ -171,11 +182,13 @@ impl Idle for Idler {
         let Some(inside) = self.inside.upgrade() else { return false };
         let Some(held) = self.enter(&inside).filter(|_| !over.load(Ordering::Acquire)) else { return false };
         burst(&held.world, || {});
-        inside.doze.begin(|| held.world.engine().begin_doze())
+        let dozes = held.world.engine().begin_doze();
+        inside.dozes.store(dozes, Ordering::Relaxed);
+        dozes
     }
 
     fn doze(&self) {
-        (self.doze)(LONGEST_DOZE);
+        (self.doze)(DOZE);
     }
 }
 
@@ -189,7 +202,7 @@ impl Monitor {
         let (name, doze) = (format!("gaspi progress {}", world.rank()), Box::new(engine.dozer()));
         let inside = Arc::new(Inside {
             wake: Box::new(engine.waker()),
-            doze: Doze::default(),
+            dozes: AtomicBool::new(false),
             lock: Mutex::new(Held { state, world }),
             owner: AtomicUsize::new(0),
             contenders: AtomicU32::new(0),

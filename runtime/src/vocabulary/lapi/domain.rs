@@ -214,11 +214,11 @@ impl Domain {
     /// [`codes::SET_VAL`] on a simulated network, where ranks take turns; [`codes::MEMORY_EXHAUSTED`] if there is no thread.
     pub(super) fn set_interrupts(&self, on: bool) -> Result<(), i32> {
         if !on {
-            self.end_interrupts();
+            drop(self.interrupts.take());
         } else if self.is_simulated() {
             return Err(codes::SET_VAL);
         } else if !self.has_interrupts() {
-            let started = interrupt::start(self.handle, self.world.engine().dozer());
+            let started = interrupt::start(self.handle);
             let started = started.map_err(|error| {
                 tracing::warn!(%error, "no thread for interrupt mode");
                 codes::MEMORY_EXHAUSTED
@@ -261,18 +261,10 @@ impl Domain {
         self.thread.borrow().as_ref().is_some_and(|thread| thread.thread().id() == own)
     }
 
-    /// Waits until the thread of interrupt mode has ended, unless this is that thread. The calling thread is in the port, so that thread is
-    /// outside, and does not doze: who entered has ended that. Two threads at a time would take each other's doze for their own.
-    fn end_interrupts(&self) {
-        if let Some(interrupts) = self.interrupts.take() {
-            interrupts.end(|| {});
-        }
-    }
-
     /// Ends interrupt mode, and tells the handler thread to end when the handler that it runs has returned. Returns that thread, to
     /// join.
     pub(super) fn end_thread(&self) -> Option<JoinHandle<()>> {
-        self.end_interrupts();
+        drop(self.interrupts.take());
         self.queue.end();
         self.thread.borrow_mut().take()
     }

@@ -6,20 +6,17 @@
 use std::time::Duration;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
+use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
 
 use crate::sleep::{Fences, SleepWord, Sleeper, fall_asleep};
 use crate::vocabulary::bias::BiasedLock;
-use crate::vocabulary::doze::Doze;
 
-/// A lock, what it protects, the word that a thread sleeps on while it is in or while it dozes, and a message from another rank.
+/// A lock, what it protects, and the word that a thread sleeps on while it is in.
 struct Shared {
     lock: BiasedLock,
     turns: UnsafeCell<usize>,
     word: SleepWord,
-    doze: Doze,
-    message: AtomicU32,
 }
 
 // SAFETY: `turns` is used by the thread that has the lock. loom checks that.
@@ -34,34 +31,21 @@ enum Way {
 impl Shared {
     /// Leaked: guards of the lock live as long as it does.
     fn new() -> &'static Shared {
-        Box::leak(Box::new(Shared {
-            lock: BiasedLock::default(),
-            turns: UnsafeCell::new(0),
-            word: SleepWord::awake(),
-            doze: Doze::default(),
-            message: AtomicU32::new(0),
-        }))
+        Box::leak(Box::new(Shared { lock: BiasedLock::default(), turns: UnsafeCell::new(0), word: SleepWord::awake() }))
     }
 
     /// As `port::enter`.
     fn enter(&'static self, me: usize) -> Way {
-        self.enter_by(me, &|| self.wake())
-    }
-
-    /// As [`Shared::enter`]. `wake` ends the sleep of a thread that is in.
-    fn enter_by(&'static self, me: usize, wake: &dyn Fn()) -> Way {
         if self.lock.enter_favoured(me) {
             return Way::Favoured;
         }
-        self.lock.keep(self.lock.acquire(wake));
-        self.doze.end(|| self.wake());
+        self.lock.keep(self.lock.acquire(&|| self.wake()));
         Way::Locked
     }
 
     /// As `port::try_enter`.
     fn try_enter(&'static self) -> Option<Way> {
         self.lock.keep(self.lock.try_acquire()?);
-        self.doze.end(|| self.wake());
         Some(Way::Locked)
     }
 
@@ -121,48 +105,6 @@ impl Shared {
             }
         }
         while !fall_asleep(&self.word, Fences::Full, &mut Waits(&self.lock)) {}
-    }
-}
-
-impl Shared {
-    fn has_message(&self) -> bool {
-        self.message.load(Ordering::Acquire) == 1
-    }
-
-    /// As the thread of interrupt mode, until it has got the message: enters if no other thread is in, polls, and dozes.
-    fn make_progress(&'static self, me: usize) {
-        let mut got = false;
-        while !got {
-            let Some(way) = self.try_enter() else {
-                thread::yield_now();
-                continue;
-            };
-            self.count();
-            got = self.has_message();
-            let dozes = !got && self.doze.begin(|| self.word.announce_doze(Fences::Full, || self.has_message()));
-            self.leave(way, me);
-            if dozes {
-                self.word.doze(Duration::MAX);
-            }
-        }
-    }
-
-    /// A call that falls asleep for a moment, and is not woken. It wakes nobody who is in: no thread sleeps there here. loom has no order
-    /// between a swap of the word and a store to it that follows unseen, and lets the next swap miss that store, which no processor does.
-    fn sleep_briefly(&'static self, me: usize) {
-        let way = self.enter_by(me, &|| {});
-        self.count();
-        self.word.announce(Fences::Full, || false);
-        self.word.withdraw();
-        self.leave(way, me);
-    }
-
-    /// Another rank sends.
-    fn send(&self) {
-        self.message.store(1, Ordering::Release);
-        if self.word.must_wake(Fences::Full) {
-            self.word.wake(|| panic!("nobody listens"));
-        }
     }
 }
 
@@ -239,42 +181,4 @@ fn sleeps_until_another_thread_enters(shared: &'static Shared) {
     shared.count();
     shared.leave(way, 1);
     other.join().expect("no panic");
-}
-
-#[test]
-fn a_message_ends_a_doze() {
-    check(Some(3), || {
-        let shared = Shared::new();
-        let other = thread::spawn(|| shared.send());
-        shared.make_progress(1);
-        other.join().expect("no panic");
-    });
-}
-
-#[test]
-fn a_message_ends_a_doze_beside_a_call_that_sleeps() {
-    check(Some(2), || {
-        let shared = Shared::new();
-        let caller = thread::spawn(|| {
-            shared.sleep_briefly(2);
-            shared.send();
-        });
-        shared.make_progress(1);
-        caller.join().expect("no panic");
-    });
-}
-
-#[test]
-fn a_favourite_never_finds_a_doze() {
-    check(Some(2), || {
-        let shared = Shared::new();
-        shared.become_favourite(2);
-        let caller = thread::spawn(|| {
-            shared.sleep_briefly(2);
-            shared.sleep_briefly(2);
-            shared.send();
-        });
-        shared.make_progress(1);
-        caller.join().expect("no panic");
-    });
 }

@@ -16,7 +16,6 @@ use super::codes;
 use super::domain::Domain;
 use crate::thread::token;
 use crate::vocabulary::bias::{BiasedLock, Guard};
-use crate::vocabulary::doze::Doze;
 pub(super) use crate::vocabulary::lock::lock;
 
 /// Wakes the thread that sleeps in a port.
@@ -32,9 +31,6 @@ pub(super) struct Port {
     owner: AtomicUsize,
     /// Calls that made progress so far.
     polls: AtomicU64,
-    /// Of the thread of interrupt mode. A favourite never finds that it stands: that thread has revoked it, and who becomes the next one
-    /// enters with the mutex before.
-    doze: Doze,
     /// Of the handle that is valid now, if `domain` is there.
     generation: AtomicU32,
     /// Whether `domain` is there, for threads that are not in the port.
@@ -111,7 +107,6 @@ impl Port {
             lock: BiasedLock::new(),
             owner: AtomicUsize::new(0),
             polls: AtomicU64::new(0),
-            doze: Doze::new(),
             generation: AtomicU32::new(0),
             occupied: AtomicBool::new(false),
             domain: UnsafeCell::new(None),
@@ -188,7 +183,6 @@ impl Port {
     #[inline(never)]
     fn enter_locked(&'static self, lock: Guard<'static>, generation: u32, me: usize) -> Result<Entered, i32> {
         self.lock.keep(lock);
-        self.doze.end(|| self.wake());
         self.admit(Way::Locked, generation, me)
     }
 
@@ -216,11 +210,6 @@ pub(super) fn try_enter(handle: u32) -> Option<Entered> {
     let (port, generation) = split(handle);
     let lock = port.lock.try_acquire()?;
     port.enter_locked(lock, generation, token()).ok()
-}
-
-/// Announces that the thread of interrupt mode, which is in the port, dozes once it is outside. `false`: it has to poll again soon.
-pub(super) fn begin_doze(domain: &Entered) -> bool {
-    split(domain.handle).0.doze.begin(|| domain.world.engine().begin_doze())
 }
 
 /// Counts a call of this handle that makes progress. The calling thread is in the port.
@@ -331,27 +320,6 @@ pub(super) fn vacate(handle: u32) -> Result<Rc<Domain>, i32> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_enters_ends_the_doze_of_interrupt_mode() {
-        let job = crate::Threads::new(1).deadline(std::time::Duration::from_secs(60));
-        let ran = job.build(|builder| {
-            let job = super::super::Job::start(builder).expect("starts");
-            let handle = job.init().expect("a handle");
-            for _ in 0..10 {
-                while !split(handle).0.doze.stands() {
-                    std::thread::yield_now();
-                }
-                let domain = enter(handle).expect("it is in use");
-                assert!(!split(handle).0.doze.stands(), "the doze is over");
-                let word = domain.world.engine().job.sleep_word(0);
-                assert!(!word.is_announced(), "a message for this call would wake the other thread");
-            }
-            assert_eq!(super::super::raw::term(handle), codes::SUCCESS);
-            job.finish().expect("finishes");
-        });
-        ran.expect("one rank");
-    }
 
     #[test]
     fn handles_never_made_are_refused() {

@@ -52,8 +52,8 @@ pub mod query {
     pub const MIN_TIMEOUT: i32 = 6;
     /// Largest value of [`TIMEOUT`].
     pub const MAX_TIMEOUT: i32 = 7;
-    /// Interrupt mode, 1, or polling mode, 0. In interrupt mode, the default, a thread makes progress when no call has for 1 ms, and sleeps
-    /// until a message comes; over a network it wakes each millisecond. On a simulated network there is only polling mode.
+    /// Interrupt mode, 1, or polling mode, 0. In interrupt mode, the default, a thread makes progress when no call has for 1 ms. On a
+    /// simulated network there is only polling mode.
     pub const INTERRUPT_SET: i32 = 8;
     /// Size of the table of [`addr_set`](super::addr_set); indexes are below it.
     pub const LOC_ADDRTBL_SZ: i32 = 13;
