@@ -120,8 +120,12 @@ fn a_rank_killed_from_outside_ends_the_job() {
 
 #[test]
 fn one_that_ignores_sigterm_is_killed() {
-    let text = "[ $BELLWETHER_RANK = 0 ] && { sleep 0.3; exit 3; }; trap '' TERM; while :; do sleep 1; done";
-    let done = run(script(2, &["--grace", "50ms"], text));
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let text = "[ $BELLWETHER_RANK = 1 ] && { trap '' TERM; touch \"$0\"; while :; do sleep 1; done; }; \
+        until [ -e \"$0\" ]; do sleep 0.01; done; exit 3";
+    let mut command = script(2, &["--grace", "50ms"], text);
+    command.arg(dir.path().join("ready"));
+    let done = run(command);
     assert_eq!(done.code(), 3);
     assert!(done.err.contains("  rank 1: ended by the launcher (SIGKILL)"), "{}", done.err);
 }
