@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Done, Job, bellwether, own_sleep, processes_with, run, script, wait_for_processes};
+use common::{Done, Job, bellwether, own_sleep, processes_with, run, script, wait_for_processes, wait_for_stop};
 
 /// The command in a process that was started with these signals ignored.
 fn ignoring(signals: &[i32], mut command: std::process::Command) -> std::process::Command {
@@ -188,11 +188,20 @@ fn a_second_interrupt_kills() {
 
 #[test]
 fn a_job_can_be_stopped_and_continued() {
-    let mut job = Job::start(script(2, &[], "echo ready; sleep 0.2; sleep 0.2; sleep 0.2; echo done"));
+    let dir = tempfile::tempdir().expect("a place for temporary files");
+    let [go, went] = ["go", "went"].map(|name| dir.path().join(name));
+    let text = "echo ready; until [ -e \"$0\" ]; do sleep 0.01; done; echo done | tee \"$1\"";
+    let mut command = script(2, &[], text);
+    command.args([&go, &went]);
+    let mut job = Job::start(command);
     job.wait_for_lines(2);
     job.signal(libc::SIGTSTP);
-    std::thread::sleep(Duration::from_millis(900));
-    assert!(!job.out().contains("done"), "ranks went on: {}", job.out());
+    // The launcher stops when it has sent the signal to the ranks.
+    wait_for_stop(job.pid());
+    // Ranks that run would go on now. What they print waits for the launcher: they also write a file.
+    std::fs::write(&go, "").expect("the folder is ours");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!went.exists(), "ranks went on");
     job.signal(libc::SIGCONT);
     let done = job.wait();
     assert_eq!(done.code(), 0);

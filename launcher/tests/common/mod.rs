@@ -209,3 +209,17 @@ pub fn wait_for_processes(word: &str, count: usize) {
         thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Waits until this process is stopped, as by SIGTSTP.
+pub fn wait_for_stop(pid: i32) {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The state is behind the name, which is in parentheses and may contain some.
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T")) {
+            return;
+        }
+        assert!(Instant::now() < until, "process {pid} is not stopped: {stat:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
