@@ -181,6 +181,10 @@ fn a_second_interrupt_kills() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(job.is_running(), "one interrupt was enough");
     job.signal(libc::SIGINT);
+    // A launcher that reads both late counts them as one. The time is long: a signal while the launcher exits would kill it.
+    while !job.ends_within(Duration::from_secs(3)) {
+        job.signal(libc::SIGINT);
+    }
     let done = job.wait();
     assert_eq!(done.code(), 130);
     assert_eq!(done.err, "bellwether: ended by SIGINT\n");

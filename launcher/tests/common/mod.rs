@@ -113,6 +113,18 @@ impl Job {
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
+    /// Waits for the command's end, at most so long; whether it has come.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.is_running() {
+            if Instant::now() > until {
+                return false;
+            }
+            self.patience("the end of the job");
+        }
+        true
+    }
+
     /// Waits for the command's end and for that of its output.
     pub fn wait(mut self) -> Done {
         let status = loop {
