@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far from what any of these takes.
 const LIMIT: Duration = Duration::from_secs(120);
 /// So many that ranks are in the middle of them when they are killed.
-const PARTICLES: &str = "4000000";
+const PARTICLES: &str = "40000000";
 
 /// The process of each rank that `launcher` has started.
 fn ranks(launcher: u32, many: usize) -> Vec<u32> {
@@ -43,7 +43,7 @@ fn answer(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("answer")).unwrap_or_else(|| panic!("no answer: {text}"))
 }
 
-/// Kills these ranks so many milliseconds after the start, one after the other; gives what was printed.
+/// Kills these ranks so many milliseconds after the start, those of one time at once; gives what was printed.
 fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/montecarlo");
@@ -52,6 +52,12 @@ fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
     if many > 1 {
         command.arg("--survive");
     }
+    // Ready before the job starts, and its `kill` is built in: a death waits for no process to start.
+    let mut killer = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut orders = killer.stdin.take().unwrap();
+    writeln!(orders, "echo ready").unwrap();
+    let mut killer_out = BufReader::new(killer.stdout.take().unwrap());
+    killer_out.read_line(&mut String::new()).unwrap();
     let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(job.stdout.take().unwrap());
     let mut text = String::new();
@@ -61,10 +67,13 @@ fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
     }
     let begin = Instant::now();
     let pids = if deaths.is_empty() { vec![] } else { ranks(job.id(), many) };
-    for (after, rank) in deaths {
-        std::thread::sleep(Duration::from_millis(*after).saturating_sub(begin.elapsed()));
-        Command::new("kill").args(["-9", &pids[*rank].to_string()]).status().unwrap();
+    for at_once in deaths.chunk_by(|(one, _), (next, _)| one == next) {
+        std::thread::sleep(Duration::from_millis(at_once[0].0).saturating_sub(begin.elapsed()));
+        let those: Vec<String> = at_once.iter().map(|(_, rank)| pids[*rank].to_string()).collect();
+        writeln!(orders, "kill -9 {}", those.join(" ")).unwrap();
     }
+    drop(orders);
+    killer.wait().unwrap();
     let mut said = String::new();
     let reader = std::thread::spawn({
         let mut err = job.stderr.take().unwrap();

@@ -96,7 +96,8 @@ fn a_full_disk_is_told() {
 
 #[test]
 fn a_reader_that_sleeps_does_not_stop_the_clock() {
-    let mut child = bellwether(&["run", "-n", "2", "--timeout", "300ms", "yes"])
+    // Time for both ranks to start.
+    let mut child = bellwether(&["run", "-n", "2", "--timeout", "3s", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -33,7 +33,7 @@ fn no_result_is_needed(world: &World) {
 }
 
 /// Run by `a_failing_test_says_where_each_rank_is` alone.
-#[bellwether::test(ranks = [3], deadline = "500ms")]
+#[bellwether::test(ranks = [3], deadline = "3s")]
 #[ignore = "hangs on purpose: another test runs it and reads what its deadline says"]
 fn one_rank_does_not_come(world: &World) -> Result<()> {
     let bell = world.bell()?;
@@ -43,7 +43,7 @@ fn one_rank_does_not_come(world: &World) -> Result<()> {
     world.barrier()
 }
 
-#[bellwether::test(ranks = [2], launch = "processes", deadline = "1s")]
+#[bellwether::test(ranks = [2], launch = "processes", deadline = "8s")]
 #[ignore = "hangs on purpose: another test runs it and reads what its deadline says"]
 fn one_process_does_not_come(world: &World) -> Result<()> {
     let bell = world.bell()?;
@@ -158,11 +158,15 @@ fn processes_that_fail_are_told_of_once() {
     let count = |words: &str| said.matches(words).count();
     assert_eq!(count("\nrank 1 panicked at pgas/tests/attribute.rs:"), 1, "{said}");
     assert_eq!(count("on purpose, with 3 ranks"), 1, "{said}");
-    for rank in [0, 2] {
-        assert_eq!(count(&format!("\nrank {rank}: barrier: rank 1 is gone: it exited with code 101")), 1, "{said}");
-    }
     for rank in 0..3 {
-        assert_eq!(count(&format!("\nrank {rank} was here\n")), 1, "{said}");
+        let here = count(&format!("\nrank {rank} was here\n"));
+        let lost = count(&format!("\nrank {rank}: barrier: rank 1 is gone: it exited with code 101"));
+        // One that does not come so far in the launcher's grace is ended.
+        let ended = |line: &str| line.starts_with(&format!("  rank {rank}: ")) && line.contains("the launcher (SIG");
+        match said.lines().any(ended) {
+            true => assert!(rank != 1 && here <= 1 && lost <= 1, "{said}"),
+            false => assert_eq!((here, lost), (1, usize::from(rank != 1)), "{said}"),
+        }
     }
     // Of the one test that this program is asked for.
     for harness in ["running 1 test", "test result: FAILED", "a_process_that_panics::ranks_3 ... "] {

@@ -18,8 +18,11 @@ impl Folder {
     /// # Errors
     /// If that cannot be written.
     pub fn new() -> anyhow::Result<Folder> {
-        let parent = std::env::temp_dir();
-        remove_abandoned(&parent);
+        Folder::below(&std::env::temp_dir())
+    }
+
+    fn below(parent: &Path) -> anyhow::Result<Folder> {
+        remove_abandoned(parent);
         for number in 0..1000 {
             let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -74,14 +77,16 @@ mod tests {
 
     #[test]
     fn what_a_killed_run_left_is_removed() {
+        // Of this test only: every run removes what others left in the folder for temporary files.
+        let parent = tempfile::tempdir().expect("temporary files can be made");
         // Larger than any process number.
-        let path = std::env::temp_dir().join(format!("{PREFIX}{}-0", u32::MAX));
-        fs::create_dir_all(&path).expect("temporary files can be made");
+        let path = parent.path().join(format!("{PREFIX}{}-0", u32::MAX));
+        fs::create_dir(&path).expect("temporary files can be made");
         fs::write(path.join("report.json"), "[]").expect("temporary files can be made");
-        let living = Folder::new().expect("temporary files can be made");
+        let living = Folder::below(parent.path()).expect("temporary files can be made");
         assert!(!path.exists());
         assert!(living.0.exists());
-        drop(Folder::new());
+        drop(Folder::below(parent.path()));
         assert!(living.0.exists());
     }
 }

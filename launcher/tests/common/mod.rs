@@ -113,6 +113,18 @@ impl Job {
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
+    /// Waits for the command's end, at most so long; whether it has come.
+    pub fn ends_within(&mut self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while self.is_running() {
+            if Instant::now() > until {
+                return false;
+            }
+            self.patience("the end of the job");
+        }
+        true
+    }
+
     /// Waits for the command's end and for that of its output.
     pub fn wait(mut self) -> Done {
         let status = loop {
@@ -206,6 +218,20 @@ pub fn wait_for_processes(word: &str, count: usize) {
     while processes_with(word) != count {
         let there = processes_with(word);
         assert!(Instant::now() < until, "there are {there} processes `{word}`, not {count}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until this process is stopped, as by SIGTSTP.
+pub fn wait_for_stop(pid: i32) {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The state is behind the name, which is in parentheses and may contain some.
+        if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T")) {
+            return;
+        }
+        assert!(Instant::now() < until, "process {pid} is not stopped: {stat:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
