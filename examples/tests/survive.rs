@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Far from what any of these takes.
 const LIMIT: Duration = Duration::from_secs(120);
 /// So many that ranks are in the middle of them when they are killed.
-const PARTICLES: &str = "40000000";
+const PARTICLES: &str = "20000000";
 
 /// The process of each rank that `launcher` has started.
 fn ranks(launcher: u32, many: usize) -> Vec<u32> {
