@@ -39,13 +39,11 @@ fn main() -> ExitCode {
     };
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if asked.len() > 1 { 1000 } else { 300 }));
     // Where the tests have RDMA, that is emulated.
-    let transport = std::env::var("BELLWETHER_TRANSPORT").unwrap_or_default();
-    let emulated = transport == "verbs";
+    let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|name| name == "verbs");
     let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
     if let Some(folder) = folder {
-        let in_flight = ["tcp", "verbs"].contains(&&*transport);
-        killed::one_of_four(task, killed::End::Killed { in_flight });
+        killed::one_of_four(task, killed::End::Killed);
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
         // Whoever leaves would miss the process that is gone.
         return ExitCode::SUCCESS;
