@@ -13,7 +13,7 @@
 use super::{End, JobKey, PROOF, SessionKeys, same};
 
 /// Changes with the handshake and with the frames that follow it: builds that differ in them do not connect.
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc2");
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc3");
 /// Random bytes that an end brings.
 pub const NONCE: usize = 32;
 /// Bytes of a [`Hello`].

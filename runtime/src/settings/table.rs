@@ -282,6 +282,29 @@ pub const KNOWN: &[Known] = &[
         show: |s| format!("{}", s.tcp_stopped.as_secs_f64()),
     },
     Known {
+        name: "BELLWETHER_ENCRYPT",
+        meaning: "encrypt data between hosts",
+        values: Values::Words(&[
+            (
+                "off",
+                "Data over TCP is authenticated: whatever is changed on the way is refused. Who can read the network can read it.",
+            ),
+            (
+                "on",
+                "Data over TCP is encrypted, too (AES-256-GCM). Ranks of different hosts use TCP, also where there is RDMA, which cannot encrypt.",
+            ),
+        ]),
+        default: "off",
+        details: "All ranks have the same value, or the start fails. With `on`, `BELLWETHER_TRANSPORT=verbs` is an error. Memory that ranks of one host \
+                  share is not encrypted. The page on security says what is protected from whom.",
+        public: true,
+        apply: |s, v| {
+            s.encrypt = parse_switch(v)?;
+            Some(())
+        },
+        show: |s| on_off(s.encrypt),
+    },
+    Known {
         name: "BELLWETHER_HOST",
         meaning: "name of this host; ranks of hosts with different names share no memory",
         values: Values::Described("auto, or a name of 1 to 40 bytes"),

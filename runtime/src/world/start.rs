@@ -375,7 +375,7 @@ impl Builder {
         let shape = format!(
             "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data} {survive}"
         );
-        let shape = hash::of(shape.as_bytes());
+        let shape = with_encryption(hash::of(shape.as_bytes()), engine.settings.encrypt);
         let arrival = Arrival { base: node.origin() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
@@ -418,6 +418,19 @@ impl World {
                 let advice = "start the same executable on every rank";
                 return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
             }
+            if encrypts(job.shape(rank)) != encrypts(job.shape(0)) {
+                let value = |rank| if encrypts(job.shape(rank)) { "on" } else { "off" }.to_string();
+                let (theirs, ours) = (value(rank), value(0));
+                let advice = "set it alike on every rank; `mpirun` on several machines needs `-x BELLWETHER_ENCRYPT`";
+                return Err(Error::RanksDiffer {
+                    what: "BELLWETHER_ENCRYPT",
+                    rank,
+                    reference: 0,
+                    theirs,
+                    ours,
+                    advice,
+                });
+            }
             if job.shape(rank) != job.shape(0) {
                 let advice = "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER, BELLWETHER_TRANSPORT, BELLWETHER_STATIC_DATA and \
                               those of teams alike on every rank";
@@ -426,6 +439,15 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The digest of the settings that shape memory, with whether the rank encrypts in its last bit.
+fn with_encryption(digest: u64, encrypts: bool) -> u64 {
+    digest & !1 | u64::from(encrypts)
+}
+
+fn encrypts(shape: u64) -> bool {
+    shape & 1 == 1
 }
 
 /// What stands for a handler of type `F` in the table's digest.

@@ -1,10 +1,12 @@
 //! Sealed frames on their way to a socket: bytes of our own, and between them segments that are one large block of the user's memory.
+//! Frames that are encrypted are bytes of our own: what lies in the user's memory is copied and encrypted here, as much as waits for the
+//! socket at a time.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::frame::{APART, parts};
-use super::secret::FrameKey;
+use super::secret::SessionKeys;
 use crate::memory::copy::copy;
 use crate::transport::iov::Piece;
 
@@ -60,13 +62,15 @@ impl Outbox {
     }
 
     /// Adds a frame and its tag. `record` is its number in the connection.
-    pub fn frame(&mut self, key: &FrameKey, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
+    pub fn frame(&mut self, keys: &SessionKeys, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
         let last = self.open_chunk();
         let start = last.len();
         last.extend_from_slice(head);
         last.extend_from_slice(own);
+        let key = &keys.send;
         if let [one] = user
             && one.len >= APART
+            && !keys.encrypts
         {
             // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
             let data = unsafe { std::slice::from_raw_parts(one.pointer, one.len) };
@@ -82,8 +86,13 @@ impl Outbox {
             // SAFETY: as above; the room was just made.
             unsafe { copy(last[at..].as_mut_ptr(), piece.pointer, piece.len) };
         }
-        let (whole, data) = parts(head[0], &last[start..]);
-        let tag = key.tag(record, whole, data);
+        let tag = if keys.encrypts {
+            let (head, body) = last[start..].split_at_mut(head.len());
+            key.seal(record, head, body)
+        } else {
+            let (whole, data) = parts(head[0], &last[start..]);
+            key.tag(record, whole, data)
+        };
         last.extend_from_slice(&tag);
         self.len += last.len() - start;
     }

@@ -74,8 +74,8 @@ impl Pair {
 
     fn hand(&mut self, to: usize, bytes: &[u8]) -> Result<(), Broken> {
         let link = &mut self.links[to];
-        let whole = [link.partial(), bytes].concat();
-        let mut rest = &whole[..];
+        let mut whole = [link.partial(), bytes].concat();
+        let mut rest = &mut whole[..];
         while let Some(body) = link.next(&mut rest)? {
             let number = match body {
                 Body::Message(bytes) => u64::from_le_bytes(*bytes.first_chunk().expect("a number")),
@@ -263,8 +263,8 @@ fn a_refusal_comes_before_the_acknowledgement_of_what_is_refused() {
     // Something of the other end's stands before the refusal, and one frame may be under way.
     (0..3).for_each(|number| pair.message(1, number, 0));
     pair.send(0, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[0]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &mut bytes[..];
     assert!(pair.links[1].next(&mut rest).expect("whole").is_some());
     pair.links[1].refuse(5, -23);
     while pair.links[1].next(&mut rest).expect("whole").is_some() {}
@@ -351,9 +351,9 @@ fn a_link_that_leads_to_itself_carries_what_it_sends() {
         for _ in 0..3 {
             link.fill();
             let Some(out) = link.out() else { break };
-            let bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
+            let mut bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
             link.sent(bytes.len());
-            let mut rest = &bytes[..];
+            let mut rest = &mut bytes[..];
             while let Some(body) = link.next(&mut rest).expect("whole") {
                 let Body::Message(bytes) = body else { panic!("a message") };
                 came.push(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
@@ -371,8 +371,8 @@ fn refusable(pair: &mut Pair, end: usize, token: u64) {
 
 /// Hands over all bytes from the wire of `end`, and refuses the first put.
 fn refuse_first(pair: &mut Pair, end: usize, token: u64) {
-    let bytes = std::mem::take(&mut pair.wires[end]);
-    let (mut rest, mut is_first) = (&bytes[..], true);
+    let mut bytes = std::mem::take(&mut pair.wires[end]);
+    let (mut rest, mut is_first) = (&mut bytes[..], true);
     while pair.links[1 - end].next(&mut rest).expect("whole").is_some() {
         if std::mem::take(&mut is_first) {
             pair.links[1 - end].refuse(token, -23);
@@ -467,8 +467,8 @@ fn gets_without_an_answer_are_bounded_and_hold_up_no_answers() {
     for _ in 0..200 {
         for end in [0, 1] {
             pair.send(end, usize::MAX);
-            let bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
-            let mut rest = &bytes[..];
+            let mut bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
+            let mut rest = &mut bytes[..];
             let (mut wanted, mut answers) = (0, Vec::new());
             while let Some(body) = pair.links[1 - end].next(&mut rest).expect("whole") {
                 match body {
@@ -521,16 +521,16 @@ fn a_link_that_is_idle_again_keeps_little() {
     // Each fills another queue: the peer answers nothing before it has all.
     (0..COUNT).for_each(|_| pair.links[0].push_get(1, 0, 8, 0, NO_POST));
     pair.send(0, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[0]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &mut bytes[..];
     while let Some(body) = pair.links[1].next(&mut rest).expect("whole") {
         let Body::Get { token, offset, .. } = body else { panic!("{body:?} was not sent") };
         pair.links[1].answer(&Body::Data { token, offset, bytes: &[0; 8] });
     }
     assert!(pair.links[1].answers.len() == COUNT && pair.links[0].gets.len() == COUNT);
     pair.send(1, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[1]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[1]);
+    let mut rest = &mut bytes[..];
     while let Some(body) = pair.links[0].next(&mut rest).expect("whole") {
         let Body::Data { token, bytes, .. } = body else { panic!("{body:?} was not sent") };
         pair.links[0].answered(token, Some(bytes.len()));

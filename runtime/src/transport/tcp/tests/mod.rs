@@ -36,7 +36,12 @@ impl End {
     }
 
     fn pair() -> [End; 2] {
-        [0, 1].map(|rank| End::open(Device::shallow(rank, 2)))
+        End::pair_that([false; 2])
+    }
+
+    /// Two ranks, each of which encrypts or does not.
+    fn pair_that(encrypts: [bool; 2]) -> [End; 2] {
+        [0, 1].map(|rank| End::open(Device::shallow(rank, 2, encrypts[rank])))
     }
 
     fn shared(&self) -> &Arc<shared::Shared> {
