@@ -261,6 +261,20 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_encrypts_and_one_that_does_not_refuse_each_other() {
+        let (plain, encrypting) = (JobKey::new([5; 32]), JobKey::new([5; 32]).encrypting());
+        for (one, other) in [(&plain, &encrypting), (&encrypting, &plain)] {
+            let (mut dialing, first) = Dialing::new(one, hello());
+            let mut accepting = Accepting::new([3; NONCE]);
+            let Step::Send(challenge) = accepting.take(other, &first, |_| Some(OURS)) else { panic!("challenges") };
+            assert!(matches!(dialing.take(&challenge), Step::Refused));
+            let transcript = [&first[..], &challenge[..CHALLENGE]].concat();
+            let proof = one.proof(End::Dialer, &transcript);
+            assert!(matches!(accepting.take(other, &proof, |_| None), Step::Refused));
+        }
+    }
+
+    #[test]
     fn a_recorded_handshake_proves_nothing_the_next_time() {
         let (_, acceptor, sent) = shake([5, 5], 3, 1000);
         assert!(acceptor.is_some());

@@ -454,3 +454,51 @@ fn encrypts(shape: u64) -> bool {
 fn call<F: Fn(&Context<'_>, &[u8])>(handler: &F, context: &Context<'_>, payload: &[u8]) {
     handler(context, payload);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Threads;
+
+    fn settings(encrypt: bool) -> Settings {
+        Settings { transport: Transport::Tcp, encrypt, ..Settings::default() }
+    }
+
+    #[test]
+    fn ranks_of_which_one_encrypts_are_told_both_values() {
+        let turn = AtomicBool::new(false);
+        let job = Threads::new(2).deadline(Duration::from_secs(60));
+        let start = |builder: Builder| {
+            let encrypts = turn.fetch_xor(true, Ordering::Relaxed);
+            builder.settings(settings(encrypts)).start().map(drop)
+        };
+        let errors = job.build(start).expect("two threads").into_iter().map(|done| done.expect_err("they differ"));
+        let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+        // The other rank may find that the first one has left.
+        let told = errors.iter().find(|error| error.contains("BELLWETHER_ENCRYPT")).expect("it is named");
+        let has = |rank: usize, value: &str| told.contains(&format!("rank {rank} has {value}"));
+        assert!(has(0, "on") && has(1, "off") || has(0, "off") && has(1, "on"), "{told}");
+        assert!(told.contains("-x BELLWETHER_ENCRYPT"), "{told}");
+    }
+
+    #[test]
+    fn a_job_that_encrypts_runs_and_says_so() {
+        for encrypt in [true, false] {
+            let job = Threads::new(2).settings(settings(encrypt)).deadline(Duration::from_secs(60));
+            let told = job.run(|world| {
+                let mut sum = [world.rank() + 1];
+                world.allreduce_sum(&mut sum).map(|()| (sum[0], world.receipt()))
+            });
+            for done in told.expect("it starts") {
+                let (sum, receipt) = done.expect("it goes well");
+                let row = receipt.iter().find(|(what, _)| *what == "protection").expect("a row");
+                let expected = if encrypt { "authenticated and encrypted" } else { "not encrypted" };
+                assert!(row.1.starts_with("TCP: ") && row.1.contains(expected), "{}", row.1);
+                assert_eq!(sum, 3);
+            }
+        }
+    }
+}

@@ -353,6 +353,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn messages_between_leaders_cannot_be_read_on_the_wire() {
+        let (mut wire, stream) = pair();
+        let mut one = Connection::new(1, stream, JobKey::new([7; KEY]).session(End::Dialer, b"one")).unwrap();
+        let secret = *b"what only the two leaders may know";
+        let message = HostMessage::Handlers(3, secret.to_vec());
+        assert!(postcard::to_stdvec(&message).unwrap().windows(secret.len()).any(|some| some == secret));
+        one.send(&message);
+        one.send(&message);
+        drop(one);
+        let mut sent = Vec::new();
+        wire.read_to_end(&mut sent).unwrap();
+        let (first, second) = sent.split_at(sent.len() / 2);
+        assert!(sent.windows(4).all(|some| !secret.windows(4).any(|of| of == some)));
+        assert_eq!(first[..LENGTH], second[..LENGTH]);
+        assert_ne!(first[HEAD..], second[HEAD..], "the same message is never the same bytes");
+    }
+
+    #[test]
     fn only_the_hub_lets_in() {
         let (mut one, mut other) = leaders();
         other.welcome();
