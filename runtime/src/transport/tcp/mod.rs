@@ -3,7 +3,7 @@
 //!
 //! A link (`link.rs`) leads from one interface to another. It carries numbered frames (`frame.rs`) over one connection after another,
 //! so that nothing is lost or repeated when a connection breaks. A connection begins with a proof of the job's key
-//! (`secret/handshake.rs`), and every frame has a tag that only the two ends can make (`secret/`). All of that is free of sockets and
+//! (`secret/handshake.rs`), and every frame has a tag that only the two ends can make, and may be encrypted (`secret/`). All of that is free of sockets and
 //! clocks. `state.rs` and `calls.rs` add the sockets, `shared.rs` the thread that serves peers while the program computes or sleeps.
 
 mod address;
