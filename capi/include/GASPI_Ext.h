@@ -29,6 +29,13 @@ BELLWETHER_GASPI_CALL(segment_size, (const gaspi_segment_id_t segment_id, const 
 /* For every phase. The frequency in MHz; the NUMA node of the processor that runs this thread. */
 BELLWETHER_GASPI_CALL(cpu_frequency, (gaspi_float * cpu_mhz));
 BELLWETHER_GASPI_CALL(numa_socket, (gaspi_uchar * socket));
+/* Binds this thread, and those that it starts from now on, to the processors of a NUMA node. GASPI_ERROR if there is no such node. */
+BELLWETHER_GASPI_CALL(set_socket_affinity, (const gaspi_uchar socket));
+/* Prints the processors that this thread may use, as a hexadecimal number with a bit for each. */
+void gaspi_print_affinity_mask(void);
+void pgaspi_print_affinity_mask(void);
+/* The name of the processor's kind, such as x86_64, in 16 bytes. */
+BELLWETHER_GASPI_CALL(machine_type, (char machine_type[16]));
 
 /* Memory of the host in kB; what this process uses, and the most that it has used, in bytes. 0 if the system does not tell. */
 gaspi_size_t gaspi_get_system_mem(void);
@@ -72,6 +79,10 @@ static void gaspi_printf_to(gaspi_rank_t rank, const char *fmt, ...) {
     va_end(arguments);
     gaspi_printf("%s", text);
 }
+
+/* The profiling names. */
+#define pgaspi_printf gaspi_printf
+#define pgaspi_printf_to gaspi_printf_to
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,7 @@ use std::fs;
 
 use bellwether_runtime::vocabulary::gaspi::codes;
 use bellwether_tests::process::{command, run};
-use common::{LIMIT, Link, Program, Suite, built, compile, here, program_tests};
+use common::{LIMIT, Link, Program, Suite, built, compile, has_name, here, program_tests};
 
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
@@ -68,6 +68,9 @@ fn a_start_that_fails_has_its_own_text() {
     let env = codes::ENV.to_string();
     let done = program.alone_with(&["start", &env], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
     assert!(done.stdout.starts_with("start: setting BELLWETHER_TRANSPORT=\"nonsense\""), "{done:#?}");
+    let sn = codes::SN.to_string();
+    let done = program.alone_with(&["start", &sn], &[("BELLWETHER_JOIN", "pmi2")]).expect_success();
+    assert!(done.stdout.starts_with("start: ") && done.stdout.contains("BELLWETHER_JOIN=pmi2"), "{done:#?}");
     // One of two tasks that nobody connects.
     let done = program.alone_with(&["start", &env], &[("OMPI_COMM_WORLD_SIZE", "2")]).expect_success();
     assert!(done.stdout.starts_with("start: OMPI_COMM_WORLD_SIZE=2: "), "{done:#?}");
@@ -86,7 +89,12 @@ fn a_start_that_fails_has_its_own_text() {
 #[test]
 fn gaspi_printf_prints_behind_the_rank() {
     let done = program("misuse").launched(2, &[]).expect_success();
-    assert_eq!(done.stdout, "[0] printed 42\n[0] printed to 0\nmisuse: 2 ranks\n");
+    let mask = (done.stdout.lines()).find_map(|line| line.strip_prefix("affinity mask ")).expect("the mask of rank 0");
+    let own = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed:")).expect("a mask").trim().replace(',', "");
+    assert_eq!(mask.trim_start_matches('0'), own.trim_start_matches('0'));
+    let others: Vec<_> = done.stdout.lines().filter(|line| !line.starts_with("affinity mask ")).collect();
+    assert_eq!(others, ["[0] printed 42", "[0] printed to 0", "misuse: 2 ranks"]);
 }
 
 #[test]
@@ -128,7 +136,7 @@ fn g29_every_call_has_both_names_in_the_library() {
     let symbols = run(command("nm").args(["-D", "--defined-only"]).arg(library), LIMIT).expect_success().stdout;
     let symbols: Vec<_> = symbols.lines().filter_map(|line| line.split_whitespace().last()).collect();
     let calls = declared();
-    assert_eq!(calls.len(), 82, "{calls:?}");
+    assert_eq!(calls.len(), 84, "{calls:?}");
     for call in calls {
         for name in [format!("gaspi_{call}"), format!("pgaspi_{call}")] {
             assert!(symbols.contains(&name.as_str()), "{name}");
@@ -139,6 +147,24 @@ fn g29_every_call_has_both_names_in_the_library() {
     let names: Vec<_> = lines.filter_map(|line| line.split([' ', '(']).nth(1)).collect();
     assert_eq!(names.len(), 10, "{names:?}");
     assert!(names.iter().all(|name| symbols.contains(name)), "{names:?}");
+}
+
+#[test]
+fn every_call_is_made_by_a_program() {
+    let programs = SUITE.sources();
+    let is_made = |call: &String| has_name(&programs, &format!("gaspi_{call}"));
+    assert_eq!(declared().into_iter().filter(|call| !is_made(call)).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn every_code_that_a_call_returns_is_provoked_by_a_program() {
+    // The header tells that no call returns the first two. `a_start_that_fails_has_its_own_text` sees the others.
+    const APART: [i32; 5] = [codes::SN_PORT, codes::DEVICE, codes::SN, codes::ENV, codes::EMFILE];
+    let programs = SUITE.sources();
+    let is_named =
+        |name: &str| ["GASPI_", "GASPI_ERR_"].iter().any(|kind| has_name(&programs, &format!("{kind}{name}")));
+    let missing = codes::CODES.iter().filter(|(code, name, _)| !APART.contains(code) && !is_named(name));
+    assert_eq!(missing.map(|(_, name, _)| name).collect::<Vec<_>>(), [&""; 0]);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::fs;
 use std::mem::offset_of;
 
 use bellwether_runtime::vocabulary::lapi::{codes, raw::ReturnInfo};
-use common::{Link, Program, Suite, compile, program_tests};
+use bellwether_tests::process::{command, run};
+use common::{LIMIT, Link, Program, Suite, built, compile, has_name, program_tests};
 
 /// Without `-pedantic`: LAPI's programs turn functions into `void *`.
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1"];
@@ -174,4 +175,40 @@ fn the_headers_codes_are_those_of_the_runtime() {
     let known: BTreeMap<_, _> = codes::CODES.iter().map(|(number, name, _)| ((*name).to_owned(), *number)).collect();
     assert_eq!(defined, known);
     assert!(codes::CODES.iter().all(|(.., text)| text.len() < 160), "LAPI_MAX_ERR_STRING");
+}
+
+/// The calls that the header declares, under both names.
+fn declared() -> Vec<String> {
+    let header = fs::read_to_string(common::here().join("include/lapi.h")).expect("the header");
+    let lines = header.lines().filter_map(|line| line.strip_prefix("int "));
+    lines.filter_map(|line| line.split_once('(').map(|(name, _)| name.to_owned())).collect()
+}
+
+#[test]
+fn every_call_has_both_names_in_the_library() {
+    let library = built().join("libbellwether.so");
+    let symbols = run(command("nm").args(["-D", "--defined-only"]).arg(library), LIMIT).expect_success().stdout;
+    let symbols: Vec<_> = symbols.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let calls = declared();
+    let profiled: Vec<_> = calls.iter().filter(|call| call.starts_with("PLAPI_")).collect();
+    assert_eq!((calls.len(), profiled.len()), (60, 30), "{calls:?}");
+    assert!(profiled.iter().all(|call| calls.contains(&call[1..].to_owned())), "{calls:?}");
+    assert!(calls.iter().all(|call| symbols.contains(&call.as_str())), "{calls:?}");
+}
+
+#[test]
+fn every_call_is_made_by_a_program() {
+    let programs = SUITE.sources();
+    let calls = declared().into_iter().filter(|call| call.starts_with("LAPI_"));
+    assert_eq!(calls.filter(|call| !has_name(&programs, call)).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn every_code_that_a_call_returns_is_provoked_by_a_program() {
+    // The header tells that no call returns the first three, and that no handler in C causes the last.
+    const APART: [i32; 4] = [codes::HDR_LEN, codes::UTIL_CMD, codes::CATALOG_FAIL, codes::HANDLER_PANICKED];
+    let programs = SUITE.sources();
+    let is_named = |name: &str| ["LAPI_", "LAPI_ERR_"].iter().any(|kind| has_name(&programs, &format!("{kind}{name}")));
+    let missing = codes::CODES.iter().filter(|(code, name, _)| !APART.contains(code) && !is_named(name));
+    assert_eq!(missing.map(|(_, name, _)| name).collect::<Vec<_>>(), [&""; 0]);
 }

@@ -185,7 +185,8 @@ fn lines(done: &Done, line: &str) -> usize {
 
 #[test]
 fn the_same_error_of_all_ranks_is_shown_once() {
-    for options in [[].as_slice(), &["--tag"]] {
+    // Time for each to end by itself.
+    for options in [["--grace", "10s"].as_slice(), &["--grace", "10s", "--tag"]] {
         // As `main` returns it; and with a cause, in as many writes as it has lines.
         let done = together(8, options, "echo 'Error: no luck' >&2; exit 3");
         assert_eq!((done.code(), lines(&done, "Error: no luck")), (3, 1), "{}", done.err);

@@ -308,10 +308,13 @@ fn a_rank_that_waits_for_its_pool_sleeps_while_nothing_comes() {
         let pool = Pool::with_threads(world, 1)?;
         world.barrier()?;
         if world.rank() == 1 {
-            let before = cpu_time();
-            pool.install(|| std::thread::sleep(IDLE));
-            let used = cpu_time() - before;
-            // Of this thread alone, however busy the machine is.
+            let once = || {
+                let before = cpu_time();
+                pool.install(|| std::thread::sleep(IDLE));
+                cpu_time() - before
+            };
+            // Of this thread alone, however busy the machine is. What a host takes from a virtual machine may count too.
+            let used = (0..3).map(|_| once()).min().expect("three");
             assert!(used < IDLE / 20, "{used:?} of {IDLE:?}");
         }
         world.barrier()
@@ -336,7 +339,7 @@ fn is_served(world: &World, began: &AtomicBool) -> Result<()> {
     } else {
         // Else the handler might run in the barrier, and its panic come out of that.
         while !began.load(Ordering::Acquire) {
-            // What it sent in the barrier may need that.
+            // Messages of the barrier may still wait to be sent.
             world.poll()?;
             std::thread::yield_now();
         }

@@ -46,6 +46,18 @@ pub fn command(program: &str) -> Command {
     command
 }
 
+/// A job of the launcher, whose ranks have a minute to end by themselves after one has failed.
+///
+/// # Panics
+/// If there is no launcher beside the program.
+pub fn launched(program: &str, ranks: usize) -> Command {
+    let launcher = std::path::Path::new(program).with_file_name("bellwether");
+    assert!(launcher.exists(), "build the workspace first: there is no {}", launcher.display());
+    let mut job = command(launcher.to_str().expect("plain text"));
+    job.args(["run", "--grace", "60s", "-n", &ranks.to_string(), program]);
+    job
+}
+
 /// Runs `command` to its end.
 ///
 /// # Panics

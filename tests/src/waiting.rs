@@ -439,10 +439,10 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
     const AFTER: u64 = 50;
     let (bell, done) = (world.bell()?, world.bell()?);
     let (rings, signals) = (world.alloc::<u64>(1)?, world.alloc::<u64>(1)?);
-    let (segment, context) = (world.segment(8)?, world.context()?);
+    let (segment, context) = (world.segment(16)?, world.context()?);
     let number = world.allgather(&[segment.number()])?[1];
     if world.rank() == 0 {
-        world.put_segment(1, number, 0, &[0; 8])?;
+        world.put_segment(1, number, 0, &[0; 16])?;
         context.put(&rings.for_threads(), 1, 0, 0)?;
         context.flush(1)?;
     }
@@ -465,6 +465,11 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
             assert!(count < MOST, "way {way}: there is always room");
         }
         assert!(count > 0 && !ring(MOST)?, "way {way}");
+        // What is stored at the word of the counts, later ones replace.
+        assert!(
+            way != 3 || !had_room(world.try_notify_segment(1, number, 8, MOST))?,
+            "another word has no room either"
+        );
         for _ in 0..AFTER {
             while !ring(count + 1)? {
                 world.poll()?;
@@ -479,8 +484,10 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
     }
     world.barrier()?;
     if world.rank() == 1 {
-        let mut word = [0; 8];
+        let (mut word, mut refused) = ([0; 8], [0; 8]);
         segment.read(0, &mut word)?;
+        segment.read(8, &mut refused)?;
+        assert_eq!(refused, [0; 8], "way {way}: what was refused");
         let came = [bell.count()?, signals.signals(0), bell.count()?, u64::from_ne_bytes(word)][way];
         assert_eq!(came, rings.load(0), "way {way}: one for each, and none for what was refused");
     }
@@ -590,8 +597,8 @@ fn flush_after_loss(
     Ok(flushes.iter().map(|one| if *one { context.flush(1) } else { context.flush_all() }).collect())
 }
 
-/// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: the
-/// network tells of what it had taken, and the context of what it had kept.
+/// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: one
+/// for what the network had begun to transfer, one for what the context still kept.
 pub fn kept_for_a_dead_rank(world: &World, flushes: [bool; 2], kill: impl FnOnce()) -> Result<()> {
     let outcomes = flush_after_loss(world, &flushes, |_| {
         kill();

@@ -44,8 +44,9 @@ fn g68_a_receiver_sleeps_until_a_message_comes() {
 
 /// The others are given the time to go on.
 #[test]
-fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
-    for (name, settings) in [("auto", Settings::default()), ("shm-contract", Settings::default())] {
+fn g25_g53_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
+    let settings = Settings::default();
+    for name in ["auto", "shm-contract", "tcp"] {
         let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
         let arguments = ["killed".into(), folder.path().as_os_str().to_owned()];
         let mut spec = JobSpec::new(PROGRAM, arguments, 4);

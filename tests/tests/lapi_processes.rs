@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether_tests::lapi::LIMIT;
-use bellwether_tests::process::{command, run};
+use bellwether_tests::process::{command, launched, run};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lapi_rows");
 
@@ -42,9 +42,7 @@ fn lapi_mix_loses_and_duplicates_nothing() {
 
 /// Runs a program of its own, whose tasks print these lines in any order.
 fn prints(name: &str, ranks: usize, expected: &[&str]) {
-    let mut program = command(PROGRAM);
-    program.env("BELLWETHER_RANKS", ranks.to_string()).arg(name);
-    let outcome = run(&mut program, LIMIT);
+    let outcome = run(launched(PROGRAM, ranks).arg(name), LIMIT);
     let mut lines: Vec<_> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, expected, "{outcome:#?}");

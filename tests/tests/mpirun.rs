@@ -112,7 +112,7 @@ fn a_rank_that_goes_wrong_is_noticed_without_mpirun() {
         for transport in ["auto", "shm-contract"] {
             let mut mpirun = mpirun();
             mpirun.env("BELLWETHER_TRANSPORT", transport).args(["--enable-recovery", "-n", "3", RING, way, "2"]);
-            let outcome = run(&mut mpirun, SOON);
+            let outcome = run(&mut mpirun, LIMIT);
             let told = outcome.stderr.matches(&format!("rank 2 is gone: {cause}")).count();
             assert_eq!(told, 2, "{way}, {transport}: {outcome:#?}");
         }

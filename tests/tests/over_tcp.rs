@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use bellwether_tests::process::{command, run};
+use bellwether_tests::process::{command, launched, run};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const CHEETAH: &str = env!("CARGO_BIN_EXE_cheetah_rows");
@@ -34,7 +34,8 @@ fn a_token_goes_round() {
 #[test]
 fn a_rank_that_goes_wrong_is_named_by_all() {
     for (way, cause) in [("kill", "signal 9 ended it"), ("exit", "it exited with code"), ("panic", "it panicked")] {
-        let outcome = run(&mut over_tcp(RING, 4, &[way, "2"]), LIMIT).expect_failure();
+        let mut ring = launched(RING, 4);
+        let outcome = run(ring.env("BELLWETHER_TRANSPORT", "tcp").args([way, "2"]), LIMIT).expect_failure();
         let mut errors = outcome.stderr.lines().filter(|line| line.starts_with("Error: ")).peekable();
         assert!(errors.peek().is_some(), "{way}: {outcome:#?}");
         assert!(errors.all(|error| error.contains(&format!("rank 2 is gone: {cause}"))), "{way}: {outcome:#?}");

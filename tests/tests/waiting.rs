@@ -207,7 +207,7 @@ fn what_a_context_keeps_for_a_rank_that_leaves_is_no_error() {
         let what = format!("seed {seed}");
         let _guard = watchdog::guard(what.clone(), LIMIT);
         let (mut config, settings) = narrow(seed, 4 << 10);
-        // What it had taken before the rank left ends.
+        // Transfers that the network had begun before the rank left are completed.
         config.served_asleep = true;
         let job = Simulated::new(config).settings(settings);
         expect_all(&what, job.run(waiting::kept_for_a_rank_that_left).expect("starts"));

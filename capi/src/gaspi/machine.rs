@@ -83,6 +83,69 @@ pub extern "C" fn gaspi_get_mem_peak() -> u64 {
     crate::fault::catch(|| kilobytes("/proc/self/status", "VmHWM:") * 1024).unwrap_or(0)
 }
 
+/// The processors of a NUMA node, as the system lists them; all of a system that knows no nodes are of node 0.
+fn processors_of(node: u8) -> Option<libc::cpu_set_t> {
+    let nodes = "/sys/devices/system/node";
+    let list = match fs::read_to_string(format!("{nodes}/node{node}/cpulist")) {
+        Ok(list) => list,
+        Err(_) if node == 0 && !fs::exists(format!("{nodes}/node0")).unwrap_or(false) => "0-1023".to_owned(),
+        Err(_) => return None,
+    };
+    // SAFETY: a set without processors is all zeros.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for processor in listed(&list)? {
+        // SAFETY: the number is inside the set.
+        unsafe { libc::CPU_SET(processor, &mut set) };
+    }
+    Some(set)
+}
+
+/// The numbers below 1024 of a list such as `0-3,8`.
+fn listed(list: &str) -> Option<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for range in list.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let [first, last]: [usize; 2] = [first.parse().ok()?, last.parse().ok()?];
+        numbers.extend(first..=last.min(libc::CPU_SETSIZE as usize - 1));
+    }
+    Some(numbers)
+}
+
+/// The processors that this thread may use: 16 hexadecimal digits for each 64 processors, the first 64 last.
+fn affinity_mask() -> Option<String> {
+    // SAFETY: a set without processors is all zeros.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid for a write of its size.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
+        return None;
+    }
+    // SAFETY: the numbers are inside the set.
+    let is_in = |processor| unsafe { libc::CPU_ISSET(processor, &set) };
+    let word = |first: usize| (0..64).fold(0u64, |word, bit| word | u64::from(is_in(first + bit)) << bit);
+    let words: Vec<u64> = (0..libc::CPU_SETSIZE as usize).step_by(64).map(word).collect();
+    let used = words.iter().rposition(|word| *word != 0).unwrap_or(0);
+    Some(words[..=used].iter().rev().map(|word| format!("{word:016x}")).collect())
+}
+
+/// Prints the processors that this thread may use, in one line.
+#[unsafe(no_mangle)]
+pub extern "C" fn gaspi_print_affinity_mask() {
+    let print = || {
+        let line = affinity_mask().and_then(|mask| CString::new(format!("affinity mask {mask}")).ok());
+        if let Some(line) = line {
+            // SAFETY: a text that ends with a zero byte. C's own output, so that it stays in order with what the program prints.
+            unsafe { libc::puts(line.as_ptr()) };
+        }
+    };
+    let _ = crate::fault::catch(print);
+}
+
+/// The profiling name.
+#[unsafe(no_mangle)]
+pub extern "C" fn pgaspi_print_affinity_mask() {
+    gaspi_print_affinity_mask();
+}
+
 calls! {
     gaspi_print_error, pgaspi_print_error(code: c_int, message: *mut *mut c_char) {
         check([message.cast_const().cast()])?;
@@ -121,5 +184,39 @@ calls! {
         }
         // SAFETY: the caller guarantees that it is null or valid.
         unsafe { store(socket, u8::try_from(node).map_err(|_| Code(codes::ERROR))?) }
+    }
+
+    gaspi_set_socket_affinity, pgaspi_set_socket_affinity(socket: u8) {
+        let set = processors_of(socket).ok_or(Code(codes::ERROR))?;
+        // SAFETY: the set is valid for a read of its size.
+        let set = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+        // The system refuses a set of which this process may use no processor.
+        if set == 0 { Ok(()) } else { Err(Code(codes::ERROR)) }
+    }
+
+    gaspi_machine_type, pgaspi_machine_type(name: *mut c_char) {
+        // SAFETY: all zeros are texts without bytes.
+        let mut told: libc::utsname = unsafe { std::mem::zeroed() };
+        // SAFETY: valid for a write.
+        if unsafe { libc::uname(&raw mut told) } != 0 {
+            return Err(Code(codes::ERROR));
+        }
+        let mut machine = [0; 16];
+        machine[..15].copy_from_slice(&told.machine[..15]);
+        // SAFETY: the caller guarantees that it is null or valid for 16 bytes.
+        unsafe { store(name.cast::<[c_char; 16]>(), machine) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(listed("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+        assert_eq!(listed("5"), Some(vec![5]));
+        assert_eq!(listed("1022-2000"), Some(vec![1022, 1023]));
+        assert_eq!((listed("\n"), listed("a-b")), (Some(Vec::new()), None));
     }
 }

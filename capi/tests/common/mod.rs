@@ -121,9 +121,29 @@ pub struct Suite {
     pub ranks: &'static str,
 }
 
+/// Whether C source has this name, and not only as a part of another one.
+pub fn has_name(source: &str, name: &str) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let bytes = source.as_bytes();
+    source.match_indices(name).any(|(at, _)| {
+        !is_part(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_part(bytes.get(at + name.len()))
+    })
+}
+
 impl Suite {
     pub fn program(&self, name: &str) -> Program {
         compile("cc", self.flags, &format!("{}_{name}.c", self.prefix), Link::Shared)
+    }
+
+    /// The sources of all its programs, but for that which checks the header.
+    pub fn sources(&self) -> String {
+        let files =
+            fs::read_dir(here().join("tests/programs")).expect("the programs").map(|file| file.expect("a file").path());
+        let is_own = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with(&format!("{}_", self.prefix)) && name.ends_with(".c") && !name.ends_with("_header.c")
+        };
+        files.filter(is_own).map(|path| fs::read_to_string(path).expect("a program")).collect()
     }
 
     pub fn on_each(&self, name: &str, start: Start, counts: &[usize]) {

@@ -2,8 +2,11 @@
  * Every code of GASPI.h that a call can provoke. Nothing is posted or changed by a call that is refused.
  * Usage: gaspi_misuse [start CODE]
  */
+#define _GNU_SOURCE
 #include "gaspi_test.h"
 
+#include <sched.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 
 enum { SIZE = 4096 };
@@ -97,6 +100,36 @@ static void all_are(gaspi_return_t code) {
     CHECK(result == 77 && states[0] == 77 && ranks[0] == 77 && list[0] == 77 && pointer == &rank && size == 8);
 }
 
+/* What the machine is, and on which of its processors a thread runs. */
+static void machine(void) {
+    cpu_set_t before, one, after;
+    gaspi_uchar socket = 255, again = 255;
+    struct utsname system;
+    char name[17];
+    memset(name, 'x', sizeof name);
+    CHECK(uname(&system) == 0);
+    GIVES(GASPI_ERR_NULLPTR, gaspi_machine_type(NULL));
+    OK(gaspi_machine_type(name));
+    CHECK(memchr(name, 0, 16) != NULL && strncmp(name, system.machine, 15) == 0 && name[16] == 'x');
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    OK(gaspi_numa_socket(&socket));
+    GIVES(GASPI_ERROR, gaspi_set_socket_affinity(255));
+    CHECK(sched_getaffinity(0, sizeof after, &after) == 0 && CPU_EQUAL(&one, &after));
+    OK(gaspi_set_socket_affinity(socket));
+    CHECK(sched_getaffinity(0, sizeof after, &after) == 0);
+    CPU_AND(&one, &one, &after);
+    CHECK(CPU_COUNT(&one) == 1);
+    OK(gaspi_numa_socket(&again));
+    CHECK(again == socket);
+    /* The only node has all processors. */
+    CPU_AND(&after, &after, &before);
+    CHECK(access("/sys/devices/system/node/node1", F_OK) == 0 || CPU_EQUAL(&after, &before));
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
 static void every_phase(void) {
     gaspi_config_t config;
     gaspi_number_t number = 0;
@@ -155,6 +188,7 @@ static void every_phase(void) {
     OK(gaspi_time_get(&second));
     OK(gaspi_time_ticks(&later));
     CHECK(second >= first + 1.5f && later > ticks);
+    machine();
     GIVES(GASPI_ERR_NULLPTR, gaspi_time_get(NULL));
     GIVES(GASPI_ERR_NULLPTR, gaspi_version(NULL));
     GIVES(GASPI_ERR_NULLPTR, gaspi_queue_max(NULL));
@@ -513,10 +547,25 @@ static void statistics(void) {
     OK(gaspi_statistic_verbosity_level(0));
 }
 
-/* The file of a rank, named after the process of rank 0: how ranks tell something while no call of GASPI works. */
-static const char *file_of(gaspi_rank_t rank, long process) {
-    static char path[256];
-    snprintf(path, sizeof path, "/tmp/bellwether-misuse-%ld-%u", process, (unsigned)rank);
+/* A folder that rank 0 makes: how ranks tell something while no call of GASPI works. Every rank knows the end of its name. */
+enum { END = 6 };
+static char folder[] = "/tmp/bellwether-misuse-XXXXXX";
+
+static void share_folder(void) {
+    char *end = folder + strlen(folder) - END;
+    long mine = 0, all = 0;
+    if (me == 0) {
+        CHECK(mkdtemp(folder) != NULL);
+        memcpy(&mine, end, END);
+    }
+    OK(gaspi_allreduce(&mine, &all, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, ALL, BLOCK));
+    memcpy(end, &all, END);
+}
+
+/* The file of a rank. */
+static const char *file_of(gaspi_rank_t rank) {
+    static char path[64];
+    snprintf(path, sizeof path, "%s/%u", folder, (unsigned)rank);
     return path;
 }
 
@@ -526,8 +575,8 @@ int main(int argc, char **argv) {
     gaspi_rank_t local = 99, locals = 99;
     gaspi_return_t code;
     gaspi_rank_t rank;
-    long mine = 0, process = 0;
     int pieces = 0;
+    alarm(90);
     if (argc > 2 && strcmp(argv[1], "start") == 0) {
         gaspi_string_t text = NULL;
         const gaspi_return_t code = gaspi_proc_init(BLOCK);
@@ -564,8 +613,7 @@ int main(int argc, char **argv) {
     resumed();
     active();
     child();
-    mine = me == 0 ? (long)getpid() : 0;
-    OK(gaspi_allreduce(&mine, &process, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, ALL, BLOCK));
+    share_folder();
     OK(gaspi_barrier(ALL, BLOCK));
     OK(gaspi_proc_term(BLOCK));
     all_are(GASPI_ERR_NOINIT);
@@ -575,15 +623,16 @@ int main(int argc, char **argv) {
     OK(gaspi_config_set(config));
     /* A second life cycle, with the configuration of the first, which is begun in pieces: rank 0 comes when each other one has begun. */
     for (rank = 1; rank < n && me == 0; rank++) {
-        while (access(file_of(rank, process), F_OK) != 0)
+        while (access(file_of(rank), F_OK) != 0)
             usleep(1000);
-        CHECK(unlink(file_of(rank, process)) == 0);
+        CHECK(unlink(file_of(rank)) == 0);
     }
+    CHECK(me != 0 || rmdir(folder) == 0);
     while ((code = gaspi_proc_init(pieces ? 1 : GASPI_TEST)) == GASPI_TIMEOUT && pieces++ < 2) {
         GIVES(GASPI_ERR_INITED, gaspi_config_set(config));
         all_are(GASPI_ERR_NOINIT);
         if (pieces == 1 && me != 0)
-            CHECK(fclose(fopen(file_of(me, process), "w")) == 0);
+            CHECK(fclose(fopen(file_of(me), "w")) == 0);
     }
     CHECK(me == 0 || pieces > 0);
     if (code == GASPI_TIMEOUT)
@@ -595,6 +644,7 @@ int main(int argc, char **argv) {
         gaspi_printf("printed %d\n", 42);
         gaspi_printf_to(0, "printed to %d\n", 0);
         gaspi_printf_to(n, "printed to nobody\n");
+        gaspi_print_affinity_mask();
     }
     finish("misuse");
     return 0;

@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, OsStr};
 use std::hash::{Hash, Hasher};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -59,11 +58,10 @@ pub struct Program {
 }
 
 /// The bytes of a file as a digest, to compare it with that of another host.
-pub fn digest(path: &Path) -> std::io::Result<u64> {
-    let (mut bytes, mut hasher) = (Vec::new(), std::hash::DefaultHasher::new());
-    std::fs::File::open(path)?.read_to_end(&mut bytes)?;
+pub fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
     bytes.hash(&mut hasher);
-    Ok(hasher.finish())
+    hasher.finish()
 }
 
 /// Examines the program.
@@ -80,7 +78,7 @@ pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
         // A file may be executable and not readable.
         Err(error) => return vec![Finding::ok(what, format!("{shown} can be executed; not examined: {error}"))],
     };
-    known.digest = digest(&path).ok();
+    known.digest = Some(digest(&bytes));
     if let Some(finding) = format_of(&path, &bytes) {
         return vec![finding];
     }

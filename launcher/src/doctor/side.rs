@@ -13,12 +13,13 @@
 //!
 //! It ends when its standard input does.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::OsString;
 use std::io::{BufRead, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bellwether_runtime::membership::interfaces::{self, HostInterface};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
@@ -132,7 +133,7 @@ pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize, by_
         machine: read("/proc/sys/kernel/random/boot_id") + " " + &std::env::var("BELLWETHER_HOST").unwrap_or_default(),
         arch: std::env::consts::ARCH.into(),
         features: features.map_or(Vec::new(), |(_, text)| text.split_whitespace().map(str::to_owned).collect()),
-        own: launchers::digest(std::path::Path::new("/proc/self/exe")).ok(),
+        own: std::fs::read("/proc/self/exe").ok().map(|bytes| launchers::digest(&bytes)),
         program: known.digest,
         program_path: known.path.map(|path| path.to_string_lossy().into_owned()),
         findings,
@@ -267,43 +268,12 @@ fn any(ip: IpAddr) -> IpAddr {
 
 /// The addresses of this host by which others may reach it: those of interfaces that are up, without the loopback interface.
 fn addresses() -> Vec<Address> {
-    let mut first = std::ptr::null_mut();
-    // SAFETY: writes a pointer to a list, which is freed below.
-    if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-        return Vec::new();
-    }
-    let (mut found, mut next) = (Vec::new(), first);
-    // SAFETY: an entry of the list, or its end.
-    while let Some(entry) = unsafe { next.as_ref() } {
-        next = entry.ifa_next;
-        if entry.ifa_flags & libc::IFF_UP as u32 == 0 || entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0 {
-            continue;
-        }
-        // SAFETY: the list's own address, or none; the name ends with a zero.
-        let (ip, interface) = unsafe { (ip(entry.ifa_addr), CStr::from_ptr(entry.ifa_name)) };
-        // Those that only reach a neighbour need the name of an interface there.
-        if let Some(ip) = ip.filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())) {
-            found.push(Address { interface: interface.to_string_lossy().into_owned(), ip });
-        }
-    }
-    // SAFETY: the list from above, freed once.
-    unsafe { libc::freeifaddrs(first) };
+    let all = interfaces::here().into_iter().filter(|interface| !interface.is_loopback());
+    let each = |interface: HostInterface| {
+        let name = interface.name;
+        interface.addresses.into_iter().map(move |ip| Address { interface: name.clone(), ip })
+    };
+    let mut found: Vec<_> = all.flat_map(each).collect();
     found.sort_by_key(|address| address.ip.is_ipv6());
     found
-}
-
-/// # Safety
-/// `address` is null or points to an address of the kind that it names.
-unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller guarantees it.
-    unsafe {
-        match i32::from(address.as_ref()?.sa_family) {
-            libc::AF_INET => {
-                let v4 = &*address.cast::<libc::sockaddr_in>();
-                Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
-            }
-            libc::AF_INET6 => Some(Ipv6Addr::from((*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr).into()),
-            _ => None,
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! Progress of a rank whose program computes on another thread meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Engine;
@@ -10,44 +9,13 @@ use super::wait::Shown;
 use super::wakeup::Wakeup;
 use crate::error::{Error, Result};
 use crate::settings::ProgressThread;
+use crate::sleep::Ending;
 
 /// Sleep after a failed poll(2), for example without memory in the kernel. Chosen.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// Polls without result, with a yield after each, before it sleeps. Chosen: short work ends before that, and needs no signal.
 const YIELDS: u32 = 32;
-
-/// Whether the work of other threads is over, and whether the thread that serves meanwhile sleeps, or is about to.
-#[derive(Debug, Default)]
-pub(crate) struct Ending {
-    over: AtomicBool,
-    sleeps: AtomicBool,
-}
-
-impl Ending {
-    /// The work is over. Returns whether the thread that serves has to be signalled.
-    pub(crate) fn end(&self) -> bool {
-        // Either this finds `sleeps` set, or `falls_asleep` finds `over` set: all four accesses are in one order.
-        self.over.store(true, Ordering::SeqCst);
-        self.sleeps.load(Ordering::SeqCst)
-    }
-
-    /// Pairs with the store of `end`: what the work has done is seen.
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
-
-    /// From now on the end of the work is signalled. Returns whether the work still goes on.
-    fn falls_asleep(&self) -> bool {
-        self.sleeps.store(true, Ordering::SeqCst);
-        !self.is_over()
-    }
-
-    /// Whether the thread that serves has slept, or was about to.
-    pub(crate) fn has_slept(&self) -> bool {
-        self.sleeps.load(Ordering::Relaxed)
-    }
-}
 
 /// Errors of messages that were delivered meanwhile. The program's next polls report them.
 struct Kept<'a> {

@@ -15,6 +15,8 @@ use crate::sleep;
 /// Time in which the roster may tell why the network lost a rank: the supervisor or another host's leader enters it. Chosen: far
 /// above the 10 ms that a leader takes.
 const GRACE: Duration = Duration::from_millis(200);
+/// As [`GRACE`], of a rank of this host whose supervisor waits for it: that surely tells, as soon as it gets a processor. Chosen.
+const SUPERVISED_GRACE: Duration = Duration::from_secs(2);
 
 /// What a simulated network knows of its ranks. It knows at once, so nobody waits for the roster.
 pub trait SimulatedPeers {
@@ -276,7 +278,8 @@ impl Losses {
         if view.job.loss(rank).is_some() {
             return true;
         }
-        let is_over = since.elapsed() > GRACE;
+        let will_be_told = view.job.supervised() && view.job.is_here(rank);
+        let is_over = since.elapsed() > if will_be_told { SUPERVISED_GRACE } else { GRACE };
         if is_over {
             self.cuts.add(rank);
         }
@@ -296,9 +299,11 @@ mod tests {
         let view = View { job: &job, simulated: None, rank: 0, size: 2 };
         let mut losses = Losses::default();
         losses.doubt(&view, 1);
+        let later = Instant::now() + Duration::from_secs(60);
+        losses.doubts.iter_mut().for_each(|(_, since)| *since = later);
         losses.review(&view);
         assert!(losses.has_doubts() && losses.first(&job).is_none(), "the roster has time to tell");
-        let before = Instant::now().checked_sub(2 * GRACE).expect("the machine is up for longer");
+        let before = Instant::now().checked_sub(2 * SUPERVISED_GRACE).expect("the machine is up for longer");
         losses.doubts.iter_mut().for_each(|(_, since)| *since = before);
         losses.review(&view);
         assert!(!losses.has_doubts());

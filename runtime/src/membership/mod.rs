@@ -24,7 +24,7 @@
 //! | the supervisor (`bellwether run`, `BELLWETHER_RANKS`) | exit codes and signals | when wait(2) returns |
 //! | a rank of the same host, without a supervisor (mpirun, srun) | that a process ended ([`watch`]) | at its next poll of the pidfd, after at most 4 ms of sleep |
 //! | the agent of its host ([`hosts`]) | what other hosts tell; all ranks of a host whose connection ended | at most 10 ms after they know, one hop more if that is not the hub |
-//! | a rank's own network ([`liveness`]) | nothing, but it treats the connection as lost after 200 ms without a word from the roster | when an operation fails |
+//! | a rank's own network ([`liveness`]) | nothing, but it treats the connection as lost after 200 ms without a word from the roster, 2 s if a supervisor waits for that rank | when an operation fails |
 //!
 //! Every end wakes all sleeping ranks of the host. If the rank failed, their waits deliver what it had sent and then fail with
 //! [`Error::PeerLost`](crate::Error::PeerLost). If the rank left, only calls that need it fail, and waits that nobody can end
@@ -47,6 +47,8 @@ pub mod agreement;
 mod file;
 mod guard;
 pub mod hosts;
+#[doc(hidden)]
+pub mod interfaces;
 mod job;
 pub mod liveness;
 pub mod nodes;

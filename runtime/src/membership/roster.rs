@@ -624,6 +624,12 @@ impl JobMemory {
         self.header().left.load(Ordering::Acquire) != 0
     }
 
+    /// Whether any rank has ended, in any way.
+    #[inline(always)]
+    pub fn any_gone(&self) -> bool {
+        self.any_lost() || self.any_left()
+    }
+
     /// Whether any rank has begun to leave, whatever became of it since.
     pub fn any_leaver(&self) -> bool {
         // Pairs with the Release in `begin_to_leave`.

@@ -270,8 +270,8 @@ pub const KNOWN: &[Known] = &[
         values: Values::Described("a number of seconds above 0 and up to 1e9"),
         default: "3600",
         details: "For a rank in a debugger or after Ctrl-Z: its process says nothing, and the kernel of its host takes connections. A rank whose \
-                  host does not answer is lost within about 20 s, whatever this says; values below 10 are as 10. A rank that is killed is told of \
-                  by the job, at once. If more peers than `net.core.somaxconn` call a rank that was stopped before it connected, its host \
+                  host does not answer is lost within about 20 s, whatever this says; values below 10 are as 10. The job tells of a rank that \
+                  is killed at once. If more peers than `net.core.somaxconn` call a rank that was stopped before it connected, its host \
                   takes no further calls, and it is lost as one whose host is gone.",
         public: true,
         apply: |s, v| {

@@ -3,6 +3,7 @@
 //! A sleep that something can end early uses a [`SleepWord`], by [`fall_asleep`], or [`futex`] for a word that counts. A rank that arms a
 //! descriptor does so by [`listen`]. A sleep that nothing wakes uses [`nap`]; its caller says why.
 
+mod ending;
 mod fences;
 pub mod futex;
 mod listener;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Timespec;
 
+pub use self::ending::Ending;
 pub use self::fences::{Fences, has_barrier, light_barrier, register_process, run_barrier};
 pub use self::listener::{Listener, listen};
 pub use self::sleeper::{Sleeper, fall_asleep};

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::{Fences, Listener, SleepWord, Sleeper, fall_asleep, listen};
+use super::{Ending, Fences, Listener, SleepWord, Sleeper, fall_asleep, listen};
 
 /// What ranks share: the stores that are waited for, and the word that is slept on.
 struct Shared {
@@ -258,4 +259,66 @@ fn a_death_rings_a_rank_that_its_waker_left_asleep() {
 #[should_panic(expected = "deadlock")]
 fn a_wake_up_that_trusts_the_word_leaves_it_asleep() {
     model_of_death(|shared| shared.word.wake(|| shared.socket.set(true)));
+}
+
+/// A thread that works, and one that serves meanwhile and sleeps in the rank's descriptor, as `Engine::serve_until` does.
+struct Work {
+    ending: Ending,
+    /// Stands for the eventfd of the rank's signals.
+    signals: Socket,
+    shared: Arc<Shared>,
+    done: UnsafeCell<u32>,
+}
+
+// SAFETY: `done` is used by the thread that works, and by the other one when the work is over. loom checks that.
+unsafe impl Sync for Work {}
+// SAFETY: as above.
+unsafe impl Send for Work {}
+
+impl Work {
+    fn new() -> Arc<Work> {
+        let signals = Socket { is_rung: Mutex::new(false), queue: Condvar::new() };
+        Arc::new(Work { ending: Ending::default(), signals, shared: shared(), done: UnsafeCell::new(0) })
+    }
+
+    /// As the thread of `World::serve_while` or of a pool.
+    fn work(&self) {
+        // SAFETY: the work is not over.
+        self.done.with_mut(|done| unsafe { *done = 7 });
+        if self.ending.end() {
+            self.signals.set(true);
+        }
+    }
+
+    /// Serves until the work is over.
+    fn serve(&self) {
+        struct Serves<'a>(&'a Work);
+        impl Listener for Serves<'_> {
+            fn drain(&mut self) -> bool {
+                // A signal that has come keeps the rank from arming, and counts as handled.
+                !std::mem::take(&mut *self.0.signals.is_rung.lock().expect("no panic"))
+            }
+            fn has_work(&mut self) -> bool {
+                false
+            }
+        }
+        while !self.ending.is_over() {
+            if self.ending.falls_asleep() && listen(&self.shared.word, Fences::Full, &mut Serves(self)) {
+                self.signals.poll();
+            }
+        }
+        // SAFETY: the work is over.
+        assert_eq!(self.done.with(|done| unsafe { *done }), 7, "what the work has done is seen");
+    }
+}
+
+#[test]
+fn nobody_who_serves_sleeps_through_the_end_of_the_work() {
+    loom::model(|| {
+        let work = Work::new();
+        let works = Arc::clone(&work);
+        let works = thread::spawn(move || works.work());
+        work.serve();
+        works.join().expect("no panic");
+    });
 }

@@ -554,7 +554,8 @@ impl Context {
                 (Said::Begun(theirs), Said::Begun(ours)) => Some((number, theirs, ours)),
                 _ => None,
             };
-            let known = (1..=number).rev().map_while(earlier);
+            // Of this number both are known, and the other may have failed in it since.
+            let known = (1..number).rev().map_while(earlier);
             if let Some((number, theirs, ours)) = known.filter(|(_, theirs, ours)| !theirs.is_same_call(*ours)).last() {
                 return self.error((from, theirs), (own, ours), number);
             }

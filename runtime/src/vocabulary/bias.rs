@@ -166,6 +166,7 @@ impl BiasedLock {
         }
     }
 
+    #[inline(always)]
     fn recent(&self) -> &Seat {
         &self.seats[self.recent.load(Ordering::Relaxed)]
     }

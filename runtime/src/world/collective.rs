@@ -267,23 +267,28 @@ mod tests {
 
     #[test]
     fn who_leaves_after_it_ran_out_of_time_is_missed() {
-        let told = AtomicBool::new(false);
+        let [told, timed_out] = [const { AtomicBool::new(false) }; 2];
+        let await_flag = |flag: &AtomicBool, why: &str| {
+            let start = Instant::now();
+            while !flag.load(Ordering::Relaxed) {
+                assert!(start.elapsed() < Duration::from_secs(20), "{why}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
         let outcomes = each(Barrier::Dissemination, 3, |world| {
             if world.rank() == 0 {
                 // It has told rank 1, and rank 2 waits for it.
-                return world.barrier_for(Duration::from_millis(1));
+                let outcome = world.barrier_for(Duration::from_millis(1));
+                timed_out.store(true, Ordering::Relaxed);
+                return outcome;
             }
-            world.sleep(Duration::from_millis(50));
+            await_flag(&timed_out, "rank 0 is still in its barrier");
             let outcome = world.barrier();
             if world.rank() == 2 {
                 told.store(true, Ordering::Relaxed);
             }
             // Rank 1 stays without a wait: nobody finds a standstill, which would end the wait of rank 2 too.
-            let start = Instant::now();
-            while !told.load(Ordering::Relaxed) {
-                assert!(start.elapsed() < Duration::from_secs(20), "rank 2 is not told");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            await_flag(&told, "rank 2 is not told");
             outcome
         });
         assert!(matches!(outcomes[0], Err(Error::TimedOut { .. })), "{outcomes:?}");

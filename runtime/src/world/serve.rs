@@ -6,8 +6,9 @@ use std::rc::Rc;
 use super::progress::Progress;
 use super::wakeup::Signaller;
 use super::{OneThread, World};
-use crate::engine::{Ending, Engine, Wakeup};
+use crate::engine::{Engine, Wakeup};
 use crate::error::{Error, Placed, Result};
+use crate::sleep::Ending;
 
 const DOING: &str = "serving other ranks while a thread computes";
 

@@ -12,6 +12,7 @@ use crate::error::{Error, Placed, Result};
 /// Each `try_` form does what the call without `try_` does, if there is room for it to begin now. If not it fails with
 /// [`Error::WouldBlock`], and nothing was put or rung. Then it has made progress for this context, as [`ThreadContext::poll`] does. Where
 /// memory is mapped there is always room, except that a ring may have to wait for what the network does there.
+/// No form sleeps, but each waits while the rank's own thread makes progress for this context, which that does in its waits.
 ///
 /// Over a network a put that has begun happens whole: what the network does not take at once is copied and kept, however long it is, and
 /// posted by later progress of the context. Until then nothing else of this context goes to that rank: calls that wait wait for it, and

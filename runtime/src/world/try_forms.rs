@@ -116,7 +116,8 @@ impl World {
 /// # Puts that answer at once
 /// Where memory is mapped a put never waits for room. Over a network it may, once `BELLWETHER_MESSAGE_MEMORY` bytes are kept of what
 /// the network has not taken yet: then these forms fail with [`Error::WouldBlock`](crate::Error::WouldBlock), and have written and rung
-/// nothing. They copy what the network does not take at once, however long it is.
+/// nothing. They copy what the network does not take at once, however long it is. A ring or a signal for a mapped rank may have to stay behind
+/// what the network still does there: it is kept then, in some tens of bytes, and is never refused.
 impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put`], but does not wait for room.
     ///

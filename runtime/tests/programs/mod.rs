@@ -35,7 +35,7 @@ fn watchdog() {
     static START: Once = Once::new();
     START.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(400));
+            std::thread::sleep(Duration::from_secs(1200));
             eprintln!("a test of this file hangs");
             std::process::abort();
         });

@@ -122,7 +122,10 @@ impl Fault {
         match self.way {
             Way::Signal(signal) => raise(signal),
             Way::Pause => {
-                let script = format!("sleep 0.1; kill -CONT {}", std::process::id());
+                let script = format!(
+                    "until grep -q '^State:.T' /proc/{0}/status; do sleep 0.01; done; sleep 0.1; kill -CONT {0}",
+                    std::process::id()
+                );
                 let mut command = Command::new("sh");
                 let mut helper = command.args(["-c", &script]).stdin(Stdio::null()).spawn().expect("there is a shell");
                 raise(libc::SIGSTOP);

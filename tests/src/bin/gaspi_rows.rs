@@ -1,12 +1,12 @@
-//! Runs a row of GASPI's table between processes: `BELLWETHER_RANKS=2 gaspi_rows g15`, or under `bellwether run -n 2` or mpirun. `all` runs
-//! every row in one job.
+//! Runs rows of GASPI's table between processes: `BELLWETHER_RANKS=2 gaspi_rows g15`, or under `bellwether run -n 2` or mpirun. Several
+//! names, or the beginnings of names, run those rows in one job, `all` every row.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::gaspi::Process;
-use bellwether_tests::gaspi::{ROWS, Task, killed, row};
+use bellwether_tests::gaspi::{ROWS, Task, killed, rows_of};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
@@ -23,12 +23,11 @@ fn main() -> ExitCode {
     };
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
-        Some(name) => row(name).into_iter().collect(),
-        None => Vec::new(),
+        _ => rows_of(&arguments[1..]),
     };
     if asked.is_empty() && folder.is_none() && measured.is_none() {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: gaspi_rows ROW|all; rows:\n{}", names.join("\n"));
+        eprintln!("usage: gaspi_rows ROW...|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
     }
     let process = match Process::start(World::builder()) {
@@ -38,13 +37,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
+    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if asked.len() > 1 { 1000 } else { 300 }));
     // Where the tests have RDMA, that is emulated.
-    let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|set| set == "verbs");
+    let transport = std::env::var("BELLWETHER_TRANSPORT").unwrap_or_default();
+    let emulated = transport == "verbs";
     let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
     if let Some(folder) = folder {
-        killed::one_of_four(task, killed::End::Killed);
+        let in_flight = ["tcp", "verbs"].contains(&&*transport);
+        killed::one_of_four(task, killed::End::Killed { in_flight });
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
         // Whoever leaves would miss the process that is gone.
         return ExitCode::SUCCESS;

@@ -1,5 +1,6 @@
-//! Runs a row of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. `all` runs
-//! every row in one job, `mix SEED SECONDS` the random mix of all calls; the others are of `APART`.
+//! Runs rows of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. Several
+//! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls; the
+//! others are of `APART`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_tests::lapi::mix::{self, Until};
-use bellwether_tests::lapi::{APART, ROWS, Task, row};
+use bellwether_tests::lapi::{APART, ROWS, Task, rows_of};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
@@ -18,12 +19,15 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     let asked = match arguments.get(1) {
         Some(_) if all => ROWS.to_vec(),
-        Some(name) => row(name).or(APART.iter().copied().find(|(apart, _)| apart == name)).into_iter().collect(),
+        Some(name) => match APART.iter().find(|(apart, _)| apart == name) {
+            Some(apart) => vec![*apart],
+            None => rows_of(&arguments[1..]),
+        },
         None => Vec::new(),
     };
     if asked.is_empty() {
         let names: Vec<_> = ROWS.iter().chain(APART).map(|(name, _)| *name).collect();
-        eprintln!("usage: lapi_rows ROW|all|mix; rows:\n{}", names.join("\n"));
+        eprintln!("usage: lapi_rows ROW...|all|mix; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
     }
     let job = match Job::start(World::builder()) {
@@ -34,7 +38,7 @@ fn main() -> ExitCode {
         }
     };
     // After the start: static data can be made symmetric while there is one thread.
-    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if all { 1000 } else { 300 }));
+    let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if asked.len() > 1 { 1000 } else { 300 }));
     let (me, n) = job.place();
     let is_set = |name: &str, value: &str| std::env::var(name).is_ok_and(|set| set == value);
     let maps = std::env::var_os("BELLWETHER_TRANSPORT").is_none();

@@ -113,11 +113,11 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Open files, and resident KiB.
+/// Open files, and resident KiB of what this process has written: pages of files come and go with the machine's memory.
 fn grown() -> (usize, u64) {
     let files = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux tells it");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells it");
     (files, line.trim().trim_end_matches(" kB").parse().expect("a number"))
 }
 

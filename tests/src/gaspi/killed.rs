@@ -16,13 +16,18 @@ const VICTIM: u16 = 2;
 const GO: u32 = 50;
 /// Longest time that a call with a short limit takes, on a crowded machine.
 const SOON: Duration = Duration::from_secs(20);
+/// Bytes that a network takes a while to carry.
+const LONG: u64 = 1 << 20;
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
 #[derive(Clone, Copy)]
 pub enum End<'a> {
     /// Another process kills it by `proc_kill`: it is no thread of the same process.
-    Killed,
+    Killed {
+        /// Requests to it are in flight then, over a network.
+        in_flight: bool,
+    },
     /// It leaves the job without finishing.
     Leaves,
     /// Another process calls this.
@@ -52,7 +57,7 @@ pub fn one_of_four(task: Task, end: End<'_>) {
     }
     if here.me == usize::from(VICTIM) {
         match end {
-            End::Killed => {
+            End::Killed { .. } => {
                 // Computes, and makes no call.
                 std::thread::sleep(Duration::from_secs(100));
                 panic!("it was not killed");
@@ -109,24 +114,30 @@ fn is_gone(here: &Here<'_>) {
 
 fn g25_kill(here: &Here<'_>, end: End<'_>) {
     assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+    let kill = || {
+        ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
+        // It is gone, and stays so.
+        ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+    };
     match end {
-        End::Killed => {
-            ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
-            // It is gone, and stays so.
-            ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+        End::Killed { in_flight: false } => {
+            kill();
             // No operation has failed yet.
             assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
         }
+        // Each request may be complete before the kill.
+        End::Killed { in_flight: true } => g53_purge_after_kill(here, &kill, LONG, false),
         End::Leaves => here.tell(VICTIM, GO, 1, 0),
-        End::By(kill) => g53_purge_after_kill(here, kill),
+        // No time passes between posting the requests and the kill.
+        End::By(kill) => g53_purge_after_kill(here, kill, 512, true),
     }
     is_gone(here);
     fails(codes::ERROR, here.p.write(part(0, 0, 8), VICTIM, 0, Block));
     check_states(here);
 }
 
-/// The victim is killed while requests to it are under way: no time passes between posting them and the kill.
-fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn()) {
+/// The victim is killed right after a read and a write of `size` bytes are posted to it. `all_fail` if neither can be complete before.
+fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn(), size: u64, all_fail: bool) {
     let p = here.p;
     let [read, written] = [(); 2].map(|()| ok("queue_create", p.queue_create(Block)));
     // The first request of a queue waits until it knows the segment.
@@ -134,15 +145,18 @@ fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn()) {
         ok("write", p.write(part(0, 1024, 8), VICTIM, queue, Block));
         ok("wait", p.wait(queue, Block));
     }
-    ok("read", p.read(part(1024, 0, 512), VICTIM, read, Block));
-    ok("write", p.write(part(0, 1024, 512), VICTIM, written, Block));
+    ok("read", p.read(part(size, 0, size), VICTIM, read, Block));
+    ok("write", p.write(part(0, 2 * size, size), VICTIM, written, Block));
     kill();
     watchdog::at("requests to a rank that was killed");
     for (what, queue) in [("read", read), ("write", written)] {
-        // Until it is purged.
-        assert_eq!(p.wait(queue, Block), Err(Code(codes::ERROR)), "a {what}");
-        fails(codes::ERROR, p.wait(queue, Test));
-        assert_eq!(p.queue_size(queue), Ok(1));
+        let outcome = p.wait(queue, Block);
+        if all_fail || outcome.is_err() {
+            // Until it is purged.
+            assert_eq!(outcome, Err(Code(codes::ERROR)), "a {what}");
+            fails(codes::ERROR, p.wait(queue, Test));
+            assert_eq!(p.queue_size(queue), Ok(1));
+        }
         ok("queue_purge", p.queue_purge(queue, Block));
         assert_eq!(p.queue_size(queue), Ok(0));
         ok("wait", p.wait(queue, Test));

@@ -145,6 +145,15 @@ pub fn row(name: &str) -> Option<(&'static str, Row)> {
     ROWS.iter().copied().find(|(full, _)| full.starts_with(name))
 }
 
+/// The rows whose names begin with one of `names`, in the order of the table; none if one of `names` begins no row.
+pub fn rows_of(names: &[String]) -> Vec<(&'static str, Row)> {
+    if names.iter().any(|name| row(name).is_none()) {
+        return Vec::new();
+    }
+    let is_asked = |full: &str| names.iter().any(|name| full.starts_with(name.as_str()));
+    ROWS.iter().copied().filter(|(full, _)| is_asked(full)).collect()
+}
+
 /// Longest time of a row in one surrounding.
 pub const LIMIT: Duration = Duration::from_secs(150);
 

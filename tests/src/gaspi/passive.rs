@@ -31,14 +31,14 @@ pub(super) fn g67(task: &Task) {
     });
 }
 
-/// The messages of `busy`, which always has several under way, do not overtake the one of `quiet`, which came before.
+/// The receiver takes the message of `quiet` before those of `busy`, which came later and of which several are in flight.
 fn nobody_overtakes(here: &Here<'_>, quiet: u16, busy: u16) {
     const SEVERAL: u64 = 5;
     const SIZE: u64 = 16;
     let is = |rank| here.me == usize::from(rank);
     let send = |n: u64, timeout| here.p.passive_send(super::S, SIZE * n, 0, SIZE, timeout);
     let receive = || ok("receive", here.p.passive_receive(super::S, 1 << 20, SIZE, Block));
-    // The receiver has served the busy one last. It may do so during the first call.
+    // The receiver has taken a message of the busy one last. That message may be complete in the first call already.
     let is_sent = is(busy) && is_complete(send(0, Test));
     if is(0) {
         assert_eq!(receive(), (busy, SIZE));

@@ -37,12 +37,15 @@ pub(super) fn memory(task: &Task) {
         let info = places.as_mut_ptr();
         let vector = Vector { vec_type: raw::GEN_STRIDED_XFER, num_vecs: u32::MAX, info, len: null_mut() };
         gfence(handle);
+        // No other thread asks for memory meanwhile.
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
         let refused = without_memory(|| {
             let [target, origin, completion] = &counters;
             // SAFETY: refused; the places have no bytes.
             unsafe { raw::amsendv(handle, next as u32, TAKE, null(), 0, &vector, target, origin, completion) }
         });
         assert_eq!(refused, codes::MEMORY_EXHAUSTED);
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 1), "interrupt mode");
         gfence(handle);
         assert_eq!(counters.each_ref().map(|counter| value(handle, counter)), [0; 3], "no counter moved");
         assert!(lock(&seen(handle)).calls.is_empty(), "nothing was sent");

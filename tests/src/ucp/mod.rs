@@ -230,9 +230,9 @@ impl<'a> Run<'a> {
     }
 
     /// The timer did not find what a ring should have told of. A waker that is stopped between its message and its ring looks so, and is rare.
-    fn check_rings(&self) {
+    fn check_rings(&self, rounds: u64) {
         let found = self.task.wake_up().expect("there is one").found_by_timer();
-        assert!(found <= 2, "the timer found {found} messages");
+        assert!(found <= 2 + rounds / 10_000, "the timer found {found} messages of {rounds}");
     }
 
     /// Whether something has come. The descriptor may be readable without: its timer may have expired.

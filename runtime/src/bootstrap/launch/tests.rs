@@ -51,11 +51,20 @@ impl Hooks for Owner {
     }
 }
 
-/// Runs a shell script, with a limit so that no test hangs.
+/// Runs a shell script whose ranks end by themselves, with a limit so that no test hangs.
 fn run(ranks: usize, script: &str, owner: &mut Owner) -> Outcome {
+    run_for(ranks, script, owner, Duration::from_secs(60))
+}
+
+/// As [`run`], of a script whose ranks have to be ended.
+fn run_hanging(ranks: usize, script: &str, owner: &mut Owner) -> Outcome {
+    run_for(ranks, script, owner, Duration::from_millis(200))
+}
+
+fn run_for(ranks: usize, script: &str, owner: &mut Owner, grace: Duration) -> Outcome {
     let mut spec = JobSpec::new("/bin/sh", ["-c", script], ranks);
-    spec.timeout = Some(Duration::from_secs(20));
-    spec.grace = Duration::from_millis(200);
+    spec.timeout = Some(Duration::from_secs(60));
+    spec.grace = grace;
     spec.stdin = Stdin::Null;
     supervise(&spec, owner).expect("every Linux has a shell")
 }
@@ -81,9 +90,18 @@ fn each_rank_has_its_environment_and_the_descriptor() {
 
 #[test]
 fn deaths_are_told_in_their_order() {
-    let script = "sleep 0.$((3 - BELLWETHER_RANK))";
-    let mut owner = Owner::default();
+    // Each ends when the death of the next has been seen, after which its number means nobody any more.
+    let notes = std::env::temp_dir().join(format!("bellwether-in-order-{}", std::process::id()));
+    std::fs::create_dir_all(&notes).expect("a place for temporary files");
+    let script = "next=$NOTES/$((BELLWETHER_RANK + 1))
+        if [ $BELLWETHER_RANK != 2 ]; then
+            until [ -s $next ]; do sleep 0.01; done
+            while kill -0 $(cat $next) 2>/dev/null; do sleep 0.01; done
+        fi
+        echo $$ >$NOTES/$BELLWETHER_RANK.new; mv $NOTES/$BELLWETHER_RANK.new $NOTES/$BELLWETHER_RANK";
+    let mut owner = Owner { env: vec![("NOTES".into(), notes.clone().into())], ..Owner::default() };
     assert_eq!(run(3, script, &mut owner).status(), 0);
+    std::fs::remove_dir_all(&notes).expect("made above");
     let order: Vec<usize> = owner.ended.iter().map(|&(rank, _)| rank).collect();
     assert_eq!(order, [2, 1, 0]);
 }
@@ -123,7 +141,7 @@ fn a_consequence_is_not_the_cause_even_if_it_ended_first() {
 fn a_rank_that_leaves_the_others_alone_fails_the_job() {
     let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.1; exit 0; }; exec sleep 60";
     let mut owner = Owner { members: vec![Membership::Joined; 3], ..Owner::default() };
-    let outcome = run(3, script, &mut owner);
+    let outcome = run_hanging(3, script, &mut owner);
     assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: true, .. })));
     assert_eq!(outcome.status(), 1);
 }
@@ -138,7 +156,7 @@ fn where_ranks_go_on_signals_and_panics_are_deaths_and_other_exits_fail_the_job(
     assert_eq!((outcome.status(), &outcome.cause), (0, &None));
     for members in [Membership::Joined, Membership::Left] {
         let mut owner = Owner { members: vec![members; 3], ..owner() };
-        let outcome = run(3, &format!("{dies}exit 3; exec sleep 60"), &mut owner);
+        let outcome = run_hanging(3, &format!("{dies}exit 3; exec sleep 60"), &mut owner);
         assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })), "{outcome:?}");
         assert_eq!(outcome.status(), 3);
     }
@@ -148,7 +166,7 @@ fn where_ranks_go_on_signals_and_panics_are_deaths_and_other_exits_fail_the_job(
 fn a_rank_that_never_joins_those_who_wait_fails_the_job() {
     let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; exec sleep 60";
     let members = vec![Membership::Joined, Membership::Absent, Membership::Joined];
-    let outcome = run(3, script, &mut Owner { members, ..Owner::default() });
+    let outcome = run_hanging(3, script, &mut Owner { members, ..Owner::default() });
     assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, joined: false, .. })));
 }
 
@@ -179,7 +197,9 @@ fn a_rank_that_never_joined_is_the_cause_though_the_others_are_gone_when_that_is
     // The others join, and fail, between two checks of the supervisor.
     let notes = std::env::temp_dir().join(format!("bellwether-never-joined-{}", std::process::id()));
     std::fs::create_dir_all(&notes).expect("a place for temporary files");
-    let script = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 0.2; : >$NOTES/$BELLWETHER_RANK; exit 9";
+    let script = "[ $BELLWETHER_RANK = 1 ] && { echo $$ >$NOTES/new; mv $NOTES/new $NOTES/ended; exit 0; }
+        until [ -s $NOTES/ended ]; do sleep 0.01; done
+        while kill -0 $(cat $NOTES/ended) 2>/dev/null; do sleep 0.01; done; : >$NOTES/$BELLWETHER_RANK; exit 9";
     let mut spec = JobSpec::new("/bin/sh", ["-c", script], 3);
     spec.timeout = Some(Duration::from_secs(20));
     spec.stdin = Stdin::Null;

@@ -193,11 +193,11 @@ impl Reached<'_> {
     /// `to` is of [`Reached::place`], with so many bytes; `from` is valid for as many, and nobody changes them.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's. Two ranges of this rank may overlap.
+        // SAFETY: the caller's. One word is the same word, or does not overlap.
         unsafe {
-            match self.is_own {
-                true => copy::between(to, from, len),
-                false => copy::put(to, from, len),
+            match is_word(to, from, len) {
+                true => copy::put(to, from, size_of::<u64>()),
+                false => put_any(to, from, len, self.is_own),
             }
         }
     }
@@ -210,30 +210,52 @@ impl Reached<'_> {
     pub(crate) unsafe fn get(&self, into: *mut u8, from: *const u8, len: usize) {
         // SAFETY: as in `put`.
         unsafe {
-            match self.is_own {
-                true => copy::between(into, from, len),
-                false => copy::get(into, from, len),
+            match is_word(into, from, len) {
+                true => copy::get(into, from, size_of::<u64>()),
+                false => get_any(into, from, len, self.is_own),
             }
         }
     }
 }
 
+/// Whether a copy is of one aligned word.
+#[inline(always)]
+fn is_word(to: *mut u8, from: *const u8, len: usize) -> bool {
+    len == size_of::<u64>() && (to.addr() | from.addr()).is_multiple_of(size_of::<u64>())
+}
+
+/// [`Reached::put`] of any length. Not inlined: its loops would take registers from the call that posts a word.
+#[inline(never)]
+unsafe fn put_any(to: *mut u8, from: *const u8, len: usize, is_own: bool) {
+    // SAFETY: the caller's. Two ranges of this rank may overlap.
+    unsafe { if is_own { copy::between(to, from, len) } else { copy::put(to, from, len) } }
+}
+
+/// [`Reached::get`] of any length.
+#[inline(never)]
+unsafe fn get_any(into: *mut u8, from: *const u8, len: usize, is_own: bool) {
+    // SAFETY: as in `put_any`.
+    unsafe { if is_own { copy::between(into, from, len) } else { copy::get(into, from, len) } }
+}
+
 impl Stream {
-    /// The segments of `rank`, for a few stores or loads: it never waits while this lives. `None` where [`Stream::check_own`] returns an error.
+    /// The segments of `rank`, for a few stores or loads: it never waits while this lives. `None` where [`Stream::check_own`] returns an error,
+    /// and if the rank is not there or is lost.
     #[inline(always)]
     pub(crate) fn reach(&self, rank: usize) -> Option<Reached<'_>> {
-        let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
-        if (is_paced || !self.node.is_own()) && !self.is_usable() {
+        let is_plain = self.network.is_none() && self.node.is_own() && !self.job.any_gone();
+        if rank >= self.size || !is_plain && !self.is_reachable(rank) {
             return None;
         }
         Some(Reached { segments: &self.mapped_segments, rank, is_own: rank == self.rank, _using: self.using.begin() })
     }
 
-    /// Whether this thread of this process may use the context.
-    #[cold]
+    /// Whether this thread of this process may use the context, and this rank is not lost.
     #[inline(never)]
-    fn is_usable(&self) -> bool {
-        self.check_own("reaching a segment").is_ok()
+    fn is_reachable(&self, rank: usize) -> bool {
+        let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
+        let is_usable = !is_paced && self.node.is_own() || self.check_own("reaching a segment").is_ok();
+        is_usable && !self.is_lost(rank)
     }
 
     /// Lets `rank`, whose memory is mapped, see what was stored there: wakes it if it sleeps.
@@ -254,7 +276,7 @@ impl Stream {
     /// Whether `rank` has failed or has left, or cannot be reached.
     #[inline]
     pub(crate) fn is_lost(&self, rank: usize) -> bool {
-        let is_gone = (self.job.any_lost() || self.job.any_left()) && self.job.loss(rank).is_some();
+        let is_gone = self.job.any_gone() && self.job.loss(rank).is_some();
         is_gone || (self.network.is_some() && self.cuts.contains(rank))
     }
 

@@ -180,15 +180,16 @@ impl Context {
             return Ok(());
         }
         *since = Some(now);
-        let ours = (self.world(self.rank), self.head.get());
-        for rank in self.members.iter().map(|rank| *rank as usize).filter(|rank| *rank != ours.0) {
+        let ours = self.head.get();
+        for (member, rank) in self.members.iter().map(|rank| *rank as usize).enumerate() {
+            if member == self.rank {
+                continue;
+            }
             match self.said(rank, self.number.get()) {
-                Said::Begun(head) if !head.agrees(ours.1) => {
-                    return Err(self.error((rank, head), ours, self.number.get()));
-                }
+                Said::Begun(head) if !head.agrees(ours) => return Err(self.differ(member, head)),
                 Said::Failed(why) => return Err(Error::Agreed { rank, why }),
                 Said::Lost(rank, cause) => {
-                    return Err(Error::PeerLost { rank, cause, doing: ours.1.doing().into() });
+                    return Err(Error::PeerLost { rank, cause, doing: ours.doing().into() });
                 }
                 _ => {}
             }

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::*;
 use crate::transport::stream::FRAME_HEADER;
@@ -228,11 +227,9 @@ fn all_to_all(config: Config) -> Network {
 
 #[test]
 fn a_thousand_ranks_run_a_barrier_and_an_all_to_all() {
-    let start = std::time::Instant::now();
     barrier(Config::new(1000, 3).wild());
     let network = all_to_all(Config::new(1000, 3).wild());
     assert!(network.delivered() >= 999_000);
-    assert!(start.elapsed() < Duration::from_secs(60), "took {:?}", start.elapsed());
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use self::wire::TcpWire;
 use self::address::{Address, HOST_ADDRESSES};
 #[cfg(test)]
 use self::frame::SEGMENT;
-use self::interfaces::{HostInterface, Numbers};
+use self::interfaces::Numbers;
 use self::link::Limits;
 use self::peer::{Times, Tuning};
 use self::secret::JobKey;
@@ -48,6 +48,7 @@ use super::lock::Mutex;
 use super::memory::Registry;
 use super::port;
 use super::stream::FlowLimits;
+use crate::membership::interfaces::{self as host_interfaces, HostInterface};
 use crate::secret::{self, handshake};
 
 /// Feeds `bytes` to every decoder. Panics are the finding.
@@ -145,7 +146,7 @@ pub struct Offer {
 /// # Errors
 /// Why there is none: a sentence for people.
 pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
-    let all = interfaces::here();
+    let all = host_interfaces::here();
     let plain = Offer { interfaces: Vec::new(), is_forced: true, stopped: TUNING.times.stopped, encrypts: false };
     let Some(wanted) = wanted else {
         return if all.is_empty() {

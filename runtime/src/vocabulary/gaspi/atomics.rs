@@ -72,9 +72,6 @@ impl Process {
         let offset = usize::try_from(offset).ok().filter(|offset| offset.is_multiple_of(size_of::<u64>()))?;
         let mut entry = self.shared().enter_atomics()?;
         let context = entry.as_mut()?;
-        if to >= context.stream.size || context.stream.is_lost(to) {
-            return None;
-        }
         let reached = context.stream.reach(to)?;
         let number = number_of(segment);
         let word = reached.place_again(&mut context.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;

@@ -160,10 +160,10 @@ impl Notes<'_> {
     }
 }
 
-/// Where the notifications of a segment are here.
+/// The notification space of a segment here: where it is, and who uses it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Place {
+struct Space {
     /// The first word; null while there is no such segment.
     start: AtomicPtr<AtomicU32>,
     number: AtomicU32,
@@ -173,10 +173,10 @@ struct Place {
     generation: AtomicU32,
 }
 
-/// The notifications of all segments of this process, which every thread finds.
+/// The notification spaces of all segments of this process, which every thread finds.
 #[derive(Debug)]
 pub(super) struct Board {
-    places: Box<[Place]>,
+    spaces: Box<[Space]>,
     /// Some processes are reached over a network.
     marks_come_late: bool,
 }
@@ -185,14 +185,14 @@ pub(super) struct Board {
 #[derive(Debug)]
 pub(super) struct InUse<'a> {
     notes: Notes<'a>,
-    place: &'a Place,
+    space: &'a Space,
 }
 
 impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         // Release pairs with the Acquire load in `Board::remove`.
-        self.place.users.fetch_sub(1, Ordering::Release);
+        self.space.users.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -208,27 +208,27 @@ impl<'a> std::ops::Deref for InUse<'a> {
 impl InUse<'_> {
     /// Which of the segments that had this id it is.
     pub(super) fn generation(&self) -> u32 {
-        self.place.generation.load(Ordering::Relaxed)
+        self.space.generation.load(Ordering::Relaxed)
     }
 }
 
 impl Board {
     pub(super) fn new(marks_come_late: bool) -> Board {
-        Board { places: (0..=usize::from(SegmentId::MAX)).map(|_| Place::default()).collect(), marks_come_late }
+        Board { spaces: (0..=usize::from(SegmentId::MAX)).map(|_| Space::default()).collect(), marks_come_late }
     }
 
     /// The notifications of a segment. The segment stays until what is returned is dropped, which no thread may wait in.
     #[inline]
     pub(super) fn get(&self, segment: SegmentId) -> Option<InUse<'_>> {
-        let place = &self.places[usize::from(segment)];
+        let space = &self.spaces[usize::from(segment)];
         // SeqCst, as in `remove`: this finds null there, or is found.
-        place.users.fetch_add(1, Ordering::SeqCst);
+        space.users.fetch_add(1, Ordering::SeqCst);
         // SAFETY: it is counted as a user: whoever removes the notifications waits for it.
-        let notes = unsafe { place.notes(self.marks_come_late) };
+        let notes = unsafe { space.notes(self.marks_come_late) };
         if notes.is_none() {
-            place.users.fetch_sub(1, Ordering::Release);
+            space.users.fetch_sub(1, Ordering::Release);
         }
-        Some(InUse { notes: notes?, place })
+        Some(InUse { notes: notes?, space })
     }
 
     /// The notifications of the segment that is this generation of its id.
@@ -237,10 +237,10 @@ impl Board {
     /// [`Board::remove`] is not called while they are used.
     #[inline]
     pub(super) unsafe fn peek(&self, segment: SegmentId, generation: u32) -> Option<Notes<'_>> {
-        let place = &self.places[usize::from(segment)];
-        let is_it = place.generation.load(Ordering::Relaxed) == generation;
+        let space = &self.spaces[usize::from(segment)];
+        let is_it = space.generation.load(Ordering::Relaxed) == generation;
         // SAFETY: the caller's.
-        if is_it { unsafe { place.notes(self.marks_come_late) } } else { None }
+        if is_it { unsafe { space.notes(self.marks_come_late) } } else { None }
     }
 
     /// Sets a notification of the segment that is this generation of its id, if that is there.
@@ -256,26 +256,26 @@ impl Board {
     /// `start` begins memory of a [`Layout`] for so many, aligned for its words, which is only touched through atomics, by peers and
     /// copies, and stays until [`Board::remove`] has returned.
     pub(super) unsafe fn put(&self, segment: SegmentId, start: *mut u8, number: u32) {
-        let place = &self.places[usize::from(segment)];
-        place.number.store(number, Ordering::Relaxed);
-        place.generation.fetch_add(1, Ordering::Relaxed);
+        let space = &self.spaces[usize::from(segment)];
+        space.number.store(number, Ordering::Relaxed);
+        space.generation.fetch_add(1, Ordering::Relaxed);
         // Release pairs with the load in `notes`.
-        place.start.store(start.cast(), Ordering::Release);
+        space.start.store(start.cast(), Ordering::Release);
     }
 
     /// Ends the notifications of a segment, and the waits for them. On return nobody uses them.
     pub(super) fn remove(&self, segment: SegmentId) {
-        let place = &self.places[usize::from(segment)];
-        place.start.store(ptr::null_mut(), Ordering::SeqCst);
+        let space = &self.spaces[usize::from(segment)];
+        space.start.store(ptr::null_mut(), Ordering::SeqCst);
         // Pairs with the SeqCst operations in `get`. A use is a search at most.
         std::sync::atomic::fence(Ordering::SeqCst);
-        while place.users.load(Ordering::Acquire) != 0 {
+        while space.users.load(Ordering::Acquire) != 0 {
             std::thread::yield_now();
         }
     }
 }
 
-impl Place {
+impl Space {
     /// # Safety
     /// They stay as long as they are used.
     #[inline]

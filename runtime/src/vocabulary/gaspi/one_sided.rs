@@ -124,7 +124,7 @@ impl Process {
     /// unless the target was lost during the call: parts that were posted before may read their source until a [`Process::queue_purge`].
     #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::None))
+        self.post([part], rank, queue, Direction::Write, Notice::None)
     }
 
     /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
@@ -133,7 +133,7 @@ impl Process {
     /// As [`Process::write`].
     #[inline]
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(Request::read(std::slice::from_ref(&part), rank, queue, Notice::None))
+        self.post([part], rank, queue, Direction::Read, Notice::None)
     }
 
     /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
@@ -142,7 +142,7 @@ impl Process {
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
     #[inline]
     pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(Request::write(&[], rank, queue, Notice::There(note)))
+        self.post([], rank, queue, Direction::Write, Notice::There(note))
     }
 
     /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
@@ -151,7 +151,7 @@ impl Process {
     /// As [`Process::notify`].
     #[inline]
     pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post(Request::write(std::slice::from_ref(&part), rank, queue, Notice::There(note)))
+        self.post([part], rank, queue, Direction::Write, Notice::There(note))
     }
 
     /// Posts a read. When its data is here, the notification `id` of the own segment `segment` gets the value 1.
@@ -167,7 +167,7 @@ impl Process {
         _timeout: Timeout,
     ) -> Result<()> {
         let notice = Notice::Here(Note { segment, id, value: 1 });
-        self.post(Request::read(std::slice::from_ref(&part), rank, queue, notice))
+        self.post([part], rank, queue, Direction::Read, notice)
     }
 
     /// Posts several writes to one rank: all, or with an error none.
@@ -224,35 +224,45 @@ impl Process {
                 return Err(Code(codes::INV_NUM));
             }
         }
-        self.post(request)
+        self.post_by_any(request)
     }
 
+    /// Posts one part or none, given by value: what is not stored stays in registers on the path of mapped memory.
     #[inline(always)]
-    fn post(&self, request: Request<'_>) -> Result<()> {
-        let shared = self.shared();
-        if let Some(mut favoured) = shared.enter_favoured(request.queue)
-            && let Some(queue) = favoured.queue()
-            && queue.post_mapped(shared, request)
-        {
-            return Ok(());
-        }
-        let Request { parts, rank, queue, direction, notice } = request;
-        self.post_by_any(parts, rank, queue, direction, notice)
-    }
-
-    /// Posts by whichever thread and on whichever memory, or finds out what is wrong. Takes the parts of a request, so that only this path
-    /// stores them.
-    #[cold]
-    #[inline(never)]
-    fn post_by_any(
+    fn post<const N: usize>(
         &self,
-        parts: &[Part],
+        parts: [Part; N],
         rank: Rank,
         queue: QueueId,
         direction: Direction,
         notice: Notice,
     ) -> Result<()> {
-        let request = Request { parts, rank, queue, direction, notice };
+        let shared = self.shared();
+        if let Some(mut favoured) = shared.enter_favoured(queue)
+            && let Some(open) = favoured.queue()
+            && open.post_mapped(shared, Request { parts: &parts, rank, queue, direction, notice })
+        {
+            return Ok(());
+        }
+        self.post_apart(parts, rank, queue, direction, notice)
+    }
+
+    /// As [`Process::post_by_any`].
+    #[cold]
+    #[inline(never)]
+    fn post_apart<const N: usize>(
+        &self,
+        parts: [Part; N],
+        rank: Rank,
+        queue: QueueId,
+        direction: Direction,
+        notice: Notice,
+    ) -> Result<()> {
+        self.post_by_any(Request { parts: &parts, rank, queue, direction, notice })
+    }
+
+    /// Posts by whichever thread and on whichever memory, or finds out what is wrong.
+    fn post_by_any(&self, request: Request<'_>) -> Result<()> {
         let shared = self.shared();
         let mut entry = match shared.enter(request.queue) {
             Ok(entry) => entry,
@@ -377,10 +387,6 @@ impl Queue {
     /// Posts a request, if its arguments are right and plain stores and loads do what it asks for. Else posts nothing, and returns `false`.
     #[inline(always)]
     fn post_mapped(&mut self, shared: &Shared, request: Request<'_>) -> bool {
-        let to = usize::from(request.rank);
-        if to >= self.stream.size || self.stream.is_lost(to) {
-            return false;
-        }
         let Ok(single) = self.check(shared, request) else { return false };
         let is_done = self.carry_mapped(shared, request, single);
         if is_done {
@@ -400,7 +406,7 @@ impl Queue {
             return Err(Refused::Lost(to));
         }
         let single = self.check(shared, request)?;
-        if !self.carry_mapped(shared, request, single) {
+        if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
             self.carry(shared, request)?;
         }
         self.open += request.number();
