@@ -31,6 +31,14 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
                     .into(),
             ));
         }
+        // Told before a device is looked for: without one it is as wrong, and on one host as well.
+        Transport::Verbs if setup.settings.encrypt => {
+            return Err(Error::Start(
+                "BELLWETHER_ENCRYPT=on, but BELLWETHER_TRANSPORT=verbs, and RDMA cannot encrypt; \
+                 set BELLWETHER_TRANSPORT to tcp or auto, or BELLWETHER_ENCRYPT to off"
+                    .into(),
+            ));
+        }
         _ => {}
     }
     let (mut candidates, mut why) = (Vec::new(), Vec::new());

@@ -476,12 +476,22 @@ mod tests {
             builder.settings(settings(encrypts)).start().map(drop)
         };
         let errors = job.build(start).expect("two threads").into_iter().map(|done| done.expect_err("they differ"));
-        let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
-        // The other rank may find that the first one has left.
-        let told = errors.iter().find(|error| error.contains("BELLWETHER_ENCRYPT")).expect("it is named");
-        let has = |rank: usize, value: &str| told.contains(&format!("rank {rank} has {value}"));
-        assert!(has(0, "on") && has(1, "off") || has(0, "off") && has(1, "on"), "{told}");
-        assert!(told.contains("-x BELLWETHER_ENCRYPT"), "{told}");
+        for told in errors.map(|error| error.to_string()) {
+            let has = |rank: usize, value: &str| told.contains(&format!("rank {rank} has {value}"));
+            assert!(has(0, "on") && has(1, "off") || has(0, "off") && has(1, "on"), "{told}");
+            assert!(told.contains("-x BELLWETHER_ENCRYPT"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_job_over_rdma_that_encrypts_is_told_what_to_set() {
+        let settings = Settings { transport: Transport::Verbs, ..settings(true) };
+        let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+        let errors = job.build(|builder| builder.start().map(drop)).expect("two threads").into_iter();
+        for told in errors.map(|done| done.expect_err("verbs cannot encrypt").to_string()) {
+            let advice = "set BELLWETHER_TRANSPORT to tcp or auto, or BELLWETHER_ENCRYPT to off";
+            assert!(told.contains("BELLWETHER_ENCRYPT=on") && told.ends_with(advice), "{told}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::frame::{APART, parts};
-use super::secret::SessionKeys;
+use super::secret::{SessionKeys, TAG};
 use crate::memory::copy::copy;
 use crate::transport::iov::Piece;
 
@@ -63,20 +63,25 @@ impl Outbox {
 
     /// Adds a frame and its tag. `record` is its number in the connection.
     pub fn frame(&mut self, keys: &SessionKeys, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
+        // One block that the socket takes from where it lies.
+        let apart = match user {
+            [one] if one.len >= APART && !keys.encrypts => Some(*one),
+            _ => None,
+        };
         let last = self.open_chunk();
         let start = last.len();
+        // Also for the tag: a large chunk that grows for it would have twice the room.
+        let copied = if apart.is_some() { 0 } else { user.iter().map(|piece| piece.len).sum() };
+        last.reserve(head.len() + own.len() + copied + TAG);
         last.extend_from_slice(head);
         last.extend_from_slice(own);
         let key = &keys.send;
-        if let [one] = user
-            && one.len >= APART
-            && !keys.encrypts
-        {
+        if let Some(one) = apart {
             // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
             let data = unsafe { std::slice::from_raw_parts(one.pointer, one.len) };
             let tag = key.tag(record, &last[start..], data);
             self.len += head.len() + own.len() + tag.len() + one.len;
-            self.chunks.push_back(Chunk::User(*one));
+            self.chunks.push_back(Chunk::User(one));
             self.chunks.push_back(Chunk::Own(tag.to_vec()));
             return;
         }
@@ -143,6 +148,34 @@ impl Outbox {
                 unsafe { copy(bytes.as_mut_ptr(), piece.pointer, piece.len) };
                 *chunk = Chunk::Own(bytes);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::secret::{End, JobKey, KEY};
+    use super::*;
+    use crate::transport::key::Opaque;
+
+    #[test]
+    fn a_large_frame_takes_no_more_room_than_it_has_bytes() {
+        const LEN: usize = CHUNK;
+        let mut memory = vec![7; LEN];
+        let piece = Piece { pointer: memory.as_mut_ptr(), len: LEN, descriptor: Opaque::NONE };
+        let plain = JobKey::new([7; KEY]);
+        for (key, user, own) in [
+            (plain.encrypting(), &[piece][..], vec![]),
+            (plain.clone(), &[], vec![7; LEN]),
+            (plain, &[piece; 2], vec![]),
+        ] {
+            let keys = key.session(End::Dialer, b"one");
+            let mut outbox = Outbox::default();
+            outbox.frame(&keys, 0, &[0; 32], &own, user);
+            let len = 32 + own.len() + user.len() * LEN + TAG;
+            assert_eq!(outbox.len(), len);
+            let queue = outbox.chunks.capacity() * size_of::<Chunk>();
+            assert_eq!(outbox.heap() - queue, len, "encrypted: {}", keys.encrypts);
         }
     }
 }
