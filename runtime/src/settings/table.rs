@@ -215,7 +215,7 @@ pub const KNOWN: &[Known] = &[
         values: Values::Words(&[
             (
                 "auto",
-                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device.",
+                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device or `BELLWETHER_ENCRYPT` is on.",
             ),
             (
                 "shm-contract",
@@ -295,7 +295,8 @@ pub const KNOWN: &[Known] = &[
             ),
         ]),
         default: "off",
-        details: "All ranks have the same value, or the start fails. With `on`, `BELLWETHER_TRANSPORT=verbs` is an error. Memory that ranks of one host \
+        details: "All ranks have the same value, or the start fails. `mpirun` on several machines needs `-x BELLWETHER_ENCRYPT`: without it \
+                  ranks on other machines, even all ranks, have `off`. With `on`, `BELLWETHER_TRANSPORT=verbs` is an error. Memory that ranks of one host \
                   share is not encrypted. The page on security says what is protected from whom.",
         public: true,
         apply: |s, v| {

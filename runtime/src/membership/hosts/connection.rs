@@ -4,7 +4,8 @@
 //! | body's length 4 | tag 16 | body: a message, encrypted | tag 16 |
 //! ```
 //!
-//! Bodies are encrypted whatever `BELLWETHER_ENCRYPT` says: they are short, and so leaders whose settings differ can tell each other. Tags are made with a key that only the two ends of this connection have, and count the frame's number in its direction. A frame
+//! Bodies are encrypted whatever `BELLWETHER_ENCRYPT` says: leaders do not know each other's setting yet, and those that differ must be
+//! able to tell so. Tags are made with a key that nobody outside the job has, and count the frame's number in its direction. A frame
 //! that was changed, left out, repeated or sent back does not fit, and ends the connection. The first tag is that of the length alone,
 //! so that no end waits for bytes that the other never sends; the second is that of length and body. No two tags of a connection and
 //! direction have the same record number: see [`crate::secret`].

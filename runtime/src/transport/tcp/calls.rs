@@ -308,7 +308,7 @@ impl State {
             Step::Refused => {
                 tracing::debug!(
                     peer = number,
-                    "at the address of a peer answers another, or one whose BELLWETHER_ENCRYPT differs"
+                    "another process answers at the peer's address, or its BELLWETHER_ENCRYPT differs"
                 );
                 #[cfg(test)]
                 {
