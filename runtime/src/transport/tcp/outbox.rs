@@ -153,6 +153,15 @@ impl Outbox {
 }
 
 #[cfg(test)]
+impl Outbox {
+    /// Bytes on the heap.
+    pub fn heap(&self) -> usize {
+        let own = |chunk: &Chunk| if let Chunk::Own(bytes) = chunk { bytes.capacity() } else { 0 };
+        self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(own).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::super::secret::{End, JobKey, KEY};
     use super::*;
@@ -177,14 +186,5 @@ mod tests {
             let queue = outbox.chunks.capacity() * size_of::<Chunk>();
             assert_eq!(outbox.heap() - queue, len, "encrypted: {}", keys.encrypts);
         }
-    }
-}
-
-#[cfg(test)]
-impl Outbox {
-    /// Bytes on the heap.
-    pub fn heap(&self) -> usize {
-        let own = |chunk: &Chunk| if let Chunk::Own(bytes) = chunk { bytes.capacity() } else { 0 };
-        self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(own).sum::<usize>()
     }
 }
