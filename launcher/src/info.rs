@@ -86,6 +86,7 @@ fn transport(resource: &Resource, attributes: &Attributes, width: usize) -> Stri
     let mut rows = Vec::new();
     let mut line = |what: &str, value: String| rows.push([what.to_owned(), value]);
     line("estimated", format!("{gigabytes:.1} GB/s, {nanoseconds:.0} ns, {millions:.0} million messages/s"));
+    line("protection", resource.protection.to_string());
     line("native", names(attributes.capabilities.without(attributes.emulated)));
     line("emulated", names(attributes.emulated));
     line("put", limits(&attributes.put));

@@ -87,6 +87,17 @@ fn info_and_help_print_something_useful() {
     let done = run(misspelt);
     assert!(done.out.contains("did you mean BELLWETHER_HEAP_LIMIT?"), "{}", done.out);
     assert!(done.out.lines().any(|line| line.contains("BELLWETHER_SPIN") && line.contains("environment")));
+    // Over TCP data is encrypted, or it is not.
+    for (value, expected) in
+        [("on", "data is authenticated and encrypted"), ("off", "data is authenticated (GMAC), not encrypted")]
+    {
+        let mut over_tcp = bellwether(&["info"]);
+        over_tcp.env("BELLWETHER_TRANSPORT", "tcp").env("BELLWETHER_ENCRYPT", value);
+        let done = run(over_tcp);
+        let rows: Vec<_> = done.out.lines().filter(|line| line.trim_start().starts_with("protection")).collect();
+        // Of the rank, and of the transport.
+        assert!(rows.iter().filter(|row| row.contains(expected)).count() == 2, "{value}: {}", done.out);
+    }
     // Columns line up, whatever they hold.
     let mut long = bellwether(&["info"]);
     long.env("BELLWETHER_VERBS_DEVICE", "a-device-with-a-name-that-is-long:1:3");

@@ -45,6 +45,8 @@ pub struct Settings {
     pub tcp_interface: Option<String>,
     /// How long a rank on a host that answers may be stopped before its peers over TCP lose it.
     pub tcp_stopped: std::time::Duration,
+    /// Whether data between hosts is encrypted. RDMA cannot do that, so TCP is used.
+    pub encrypt: bool,
     /// Teams one rank may be a member of at a time, that of all ranks included; at most [`TEAMS_MAX`].
     pub teams: usize,
     /// Bytes of workspace that a rank keeps for each of them, but for that of all ranks.
@@ -192,6 +194,7 @@ impl Default for Settings {
             verbs_device: None,
             tcp_interface: None,
             tcp_stopped: std::time::Duration::from_secs(3600),
+            encrypt: false,
             teams: 32,
             team_memory: 256 << 10,
             world_team_memory: 2 << 20,

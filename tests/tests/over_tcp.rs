@@ -22,6 +22,7 @@ fn a_token_goes_round() {
         (1, [].as_slice()),
         (2, &[]),
         (3, &[("BELLWETHER_TCP_INTERFACE", "lo")]),
+        (3, &[("BELLWETHER_ENCRYPT", "on")]),
         (5, &[("BELLWETHER_SPIN", "0"), ("BELLWETHER_STATIC_DATA", "on")]),
     ] {
         let outcome = run(over_tcp(RING, ranks, &["200"]).envs(settings.iter().copied()), LIMIT).expect_success();
@@ -46,8 +47,16 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
 
 #[test]
 fn cheetahs_rows_hold() {
-    for row in ["shared", "c01", "c02", "c17", "c28"] {
-        run(&mut over_tcp(CHEETAH, 2, &[row]), LIMIT).expect_success();
+    for (row, encrypt) in [
+        ("shared", "off"),
+        ("c01", "off"),
+        ("c02", "off"),
+        ("c17", "off"),
+        ("c28", "off"),
+        ("c02", "on"),
+        ("c17", "on"),
+    ] {
+        run(over_tcp(CHEETAH, 2, &[row]).env("BELLWETHER_ENCRYPT", encrypt), LIMIT).expect_success();
     }
 }
 

@@ -25,8 +25,8 @@ use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::transport::Sent;
 use crate::transport::{
-    Completion, Confined, Directions, Domain, Events, Interface, InterfaceOptions, MESSAGE_IDS, Region, RemoteKey,
-    Worker,
+    Completion, Confined, Directions, Domain, Events, Interface, InterfaceOptions, MESSAGE_IDS, Protection, Region,
+    RemoteKey, Worker,
 };
 use crate::transport::{Error as NotNow, Result};
 
@@ -61,6 +61,8 @@ pub(crate) struct Network<D: Domain> {
     /// Its number, the same on all ranks.
     number: usize,
     name: &'static str,
+    /// What protects data on it.
+    protection: Protection,
     interface: Rc<D::Interface>,
     peers: RefCell<BTreeMap<usize, Known<D>>>,
     /// Those that were written to, and may have to be flushed: a flush checks no others.
@@ -168,6 +170,11 @@ where
 }
 
 impl<D: Domain> Network<D> {
+    /// The same, with what the device says of the protection of its data.
+    pub(crate) fn protected(self, protection: Protection) -> Network<D> {
+        Network { protection, ..self }
+    }
+
     /// Reaches others through `interface`. Nothing of this rank's is registered or shown for it.
     fn over(
         number: usize,
@@ -186,6 +193,7 @@ impl<D: Domain> Network<D> {
             rank,
             number,
             name,
+            protection: Protection::Host,
             interface,
             peers: RefCell::default(),
             written: RefCell::default(),

@@ -247,6 +247,12 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
     pub(crate) fn names(&self) -> String {
         self.list.iter().map(|network| network.name()).collect::<Vec<_>>().join(" and ")
     }
+
+    /// What protects data on each, for people.
+    pub(crate) fn protections(&self) -> String {
+        let each = self.list.iter().map(|network| format!("{}: {}", network.name(), network.protection()));
+        each.collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// A short time in which the networks make progress, and no message is delivered.

@@ -8,7 +8,7 @@ use super::remote_access::RemoteAccess;
 use crate::error::{Error, Result};
 use crate::settings::Transport;
 use crate::transport::providers::{Provider, Setup, choose, for_each_provider};
-use crate::transport::{Confined, Domain, Interface, Resource};
+use crate::transport::{Confined, Domain, Interface, Protection, Resource};
 
 /// A device that was found, and what opens it as a network.
 struct Candidate<'a> {
@@ -31,6 +31,14 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
                     .into(),
             ));
         }
+        // Told before a device is looked for: without one it is as wrong, and on one host as well.
+        Transport::Verbs if setup.settings.encrypt => {
+            return Err(Error::Start(
+                "BELLWETHER_ENCRYPT=on, but BELLWETHER_TRANSPORT=verbs, and RDMA cannot encrypt; \
+                 set BELLWETHER_TRANSPORT to tcp or auto, or BELLWETHER_ENCRYPT to off"
+                    .into(),
+            ));
+        }
         _ => {}
     }
     let (mut candidates, mut why) = (Vec::new(), Vec::new());
@@ -46,6 +54,9 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
         };
     }
     for_each_provider!(consider);
+    if setup.settings.encrypt {
+        why.extend(leave_out_unencrypted(&mut candidates));
+    }
     let resources: Vec<&Resource> = candidates.iter().map(|candidate| &candidate.resource).collect();
     let chosen = choose(&resources, across, NETWORKS_MAX);
     if chosen.is_empty() {
@@ -61,6 +72,15 @@ pub(crate) fn open_networks(setup: Setup<'_>, surroundings: Surroundings<'_>) ->
     opened.collect()
 }
 
+/// Removes devices that send data in clear to other hosts. Returns a sentence that names their transports, if there are any.
+fn leave_out_unencrypted(candidates: &mut Vec<Candidate<'_>>) -> Option<String> {
+    let is_in_clear = |protection| !matches!(protection, Protection::Encrypted | Protection::Host);
+    let in_clear = candidates.extract_if(.., |candidate| is_in_clear(candidate.resource.protection));
+    let mut names: Vec<&str> = in_clear.map(|candidate| candidate.resource.transport).collect();
+    names.dedup();
+    (!names.is_empty()).then(|| format!("BELLWETHER_ENCRYPT is on, and {} cannot encrypt", names.join(" and ")))
+}
+
 fn candidates_of<'a, P: Provider>(
     setup: Setup<'a>,
     surroundings: Surroundings<'a>,
@@ -71,9 +91,11 @@ where
     <<P::Domain as Domain>::Interface as Interface>::Endpoint: Confined,
 {
     let candidate = |(resource, device): (Resource, P::Device)| {
+        let protection = resource.protection;
         let open = move || {
             let domain = P::open(setup, device).map_err(|why| none(setup, &why))?;
-            Ok(Box::new(Network::open(P::NUMBER, P::TITLE, domain, surroundings)?) as Box<dyn RemoteAccess>)
+            let network = Network::open(P::NUMBER, P::TITLE, domain, surroundings)?;
+            Ok(Box::new(network.protected(protection)) as Box<dyn RemoteAccess>)
         };
         Candidate { resource, open: Box::new(open) }
     };
@@ -93,4 +115,47 @@ fn none(setup: Setup<'_>, why: &str) -> Error {
             format!("BELLWETHER_TRANSPORT={asked}, but: {why}; set it to auto, or see `bellwether info`")
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{Capabilities, Locality};
+
+    #[test]
+    fn with_encryption_no_device_is_chosen_that_sends_in_clear() {
+        let candidate = |transport, latency, locality, protection| {
+            let (device, bandwidth, overhead, message_rate) = (format!("{transport}0"), 1e9, 1e-7, 1e6);
+            let capabilities = Capabilities::ATOMIC_CPU;
+            let resource = Resource {
+                transport,
+                device,
+                bandwidth,
+                latency,
+                overhead,
+                message_rate,
+                locality,
+                capabilities,
+                protection,
+            };
+            Candidate { resource, open: Box::new(|| unreachable!("nobody opens it")) }
+        };
+        let mut candidates = vec![
+            candidate("here", 1e-7, Locality::Node, Protection::Host),
+            candidate("rdma", 1e-6, Locality::Network, Protection::Nothing),
+            candidate("rdma", 2e-6, Locality::Network, Protection::Nothing),
+            candidate("tagged", 3e-6, Locality::Network, Protection::Authenticated),
+            candidate("sealed", 4e-6, Locality::Network, Protection::Encrypted),
+        ];
+        let chosen = |candidates: &[Candidate<'_>]| {
+            let resources: Vec<&Resource> = candidates.iter().map(|candidate| &candidate.resource).collect();
+            choose(&resources, true, 1).into_iter().map(|index| resources[index].transport).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&candidates), ["rdma"]);
+        let told = leave_out_unencrypted(&mut candidates).expect("there were such devices");
+        assert_eq!(told, "BELLWETHER_ENCRYPT is on, and rdma and tagged cannot encrypt");
+        assert_eq!(chosen(&candidates), ["sealed"]);
+        assert_eq!(candidates.len(), 2);
+        assert_eq!(leave_out_unencrypted(&mut candidates), None);
+    }
 }

@@ -11,7 +11,7 @@ use super::segments::RemoteSegments;
 use crate::membership::liveness::SimulatedPeers;
 use crate::memory::copy;
 use crate::transport::lock::Mutex;
-use crate::transport::{self, Events, GetSink, Sent};
+use crate::transport::{self, Events, GetSink, Protection, Sent};
 
 /// The events of a network that end a sleep.
 pub(crate) const EVENTS: Events = Events::SEND_COMPLETION.and(Events::RECEIVE);
@@ -118,6 +118,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn largest_get(&self) -> usize;
     /// Its name, for people.
     fn name(&self) -> &'static str;
+    /// What protects data on it.
+    fn protection(&self) -> Protection;
 }
 
 /// A network that any thread may own: it shares state with others only through locks and atomics.

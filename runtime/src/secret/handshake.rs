@@ -13,7 +13,7 @@
 use super::{End, JobKey, PROOF, SessionKeys, same};
 
 /// Changes with the handshake and with the frames that follow it: builds that differ in them do not connect.
-const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc2");
+const MAGIC: u64 = u64::from_le_bytes(*b"bellwtc3");
 /// Random bytes that an end brings.
 pub const NONCE: usize = 32;
 /// Bytes of a [`Hello`].
@@ -258,6 +258,20 @@ mod tests {
     fn an_end_that_does_not_know_the_key_learns_and_proves_nothing() {
         let (dialer, acceptor, _) = shake([5, 6], 3, 1000);
         assert!(dialer.is_none() && acceptor.is_none());
+    }
+
+    #[test]
+    fn an_end_that_encrypts_and_one_that_does_not_refuse_each_other() {
+        let (plain, encrypting) = (JobKey::new([5; 32]), JobKey::new([5; 32]).encrypting());
+        for (one, other) in [(&plain, &encrypting), (&encrypting, &plain)] {
+            let (mut dialing, first) = Dialing::new(one, hello());
+            let mut accepting = Accepting::new([3; NONCE]);
+            let Step::Send(challenge) = accepting.take(other, &first, |_| Some(OURS)) else { panic!("challenges") };
+            assert!(matches!(dialing.take(&challenge), Step::Refused));
+            let transcript = [&first[..], &challenge[..CHALLENGE]].concat();
+            let proof = one.proof(End::Dialer, &transcript);
+            assert!(matches!(accepting.take(other, &proof, |_| None), Step::Refused));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! Frames have tags of AES-256-GCM over additional data alone, which is GMAC (NIST SP 800-38D): several times as fast as BLAKE3 for
 //! what a frame holds. GMAC is secure only if no nonce is used twice under one key. The nonce holds the record number of the tag in its
-//! connection and direction, and each connection has new keys.
+//! connection and direction, and each connection has new keys. The same holds for frames that are encrypted, by AES-256-GCM proper.
 
 pub mod handshake;
 
@@ -24,7 +24,11 @@ pub const PROOF: usize = 32;
 
 /// What all ranks of a job know, and nobody else.
 #[derive(Clone)]
-pub struct JobKey([u8; KEY]);
+pub struct JobKey {
+    bytes: [u8; KEY],
+    /// Frames of its connections are encrypted.
+    encrypts: bool,
+}
 
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,12 +48,19 @@ pub enum End {
 impl JobKey {
     /// The key with these bytes.
     pub fn new(bytes: [u8; KEY]) -> JobKey {
-        JobKey(bytes)
+        JobKey { bytes, encrypts: false }
+    }
+
+    /// The key for connections whose frames are encrypted. Nothing that is made with it fits what is made with the other one: an end that
+    /// encrypts and one that does not refuse each other, as ends of two jobs do.
+    pub fn encrypting(&self) -> JobKey {
+        let bytes = blake3::derive_key("bellwether tcp 1: connections that are encrypted", &self.bytes);
+        JobKey { bytes, encrypts: true }
     }
 
     fn derive(&self, context: &str, transcript: &[u8]) -> [u8; KEY] {
         let mut hasher = blake3::Hasher::new_derive_key(context);
-        hasher.update(&self.0);
+        hasher.update(&self.bytes);
         hasher.update(transcript);
         *hasher.finalize().as_bytes()
     }
@@ -67,16 +78,17 @@ impl JobKey {
     pub fn session(&self, end: End, transcript: &[u8]) -> SessionKeys {
         let [dialer, acceptor] = ["bellwether tcp 1: from the dialer", "bellwether tcp 1: from the acceptor"]
             .map(|context| FrameKey::new(&self.derive(context, transcript)));
-        match end {
-            End::Dialer => SessionKeys { send: dialer, receive: acceptor },
-            End::Acceptor => SessionKeys { send: acceptor, receive: dialer },
-        }
+        let (send, receive) = match end {
+            End::Dialer => (dialer, acceptor),
+            End::Acceptor => (acceptor, dialer),
+        };
+        SessionKeys { send, receive, encrypts: self.encrypts }
     }
 
     /// The keys of a link that leads to its own interface, whose frames never leave the process.
     pub fn own(&self) -> SessionKeys {
         let key = self.derive("bellwether tcp 1: to itself", &[]);
-        SessionKeys { send: FrameKey::new(&key), receive: FrameKey::new(&key) }
+        SessionKeys { send: FrameKey::new(&key), receive: FrameKey::new(&key), encrypts: false }
     }
 }
 
@@ -92,6 +104,8 @@ pub struct SessionKeys {
     pub send: FrameKey,
     /// For frames that this end receives.
     pub receive: FrameKey,
+    /// Frames are encrypted, not only tagged.
+    pub encrypts: bool,
 }
 
 impl fmt::Debug for SessionKeys {
@@ -118,12 +132,30 @@ impl FrameKey {
     }
 
     fn mac(&self, record: u64, part: Part, bytes: &[u8]) -> [u8; TAG] {
-        let mut nonce = [part as u8; 12];
-        nonce[..8].copy_from_slice(&record.to_le_bytes());
-        let nothing: &mut [u8] = &mut [];
-        let tag = self.0.encrypt_inout_detached(&nonce.into(), bytes, nothing.into());
+        self.encrypt(record, part, bytes, &mut [])
+    }
+
+    /// Encrypts `body` in place. Returns the tag, over `head` as well. The caller guarantees that nothing else is encrypted with the number
+    /// `record`: two plaintexts under one nonce give away their difference and the key of the tags.
+    pub fn seal(&self, record: u64, head: &[u8], body: &mut [u8]) -> [u8; TAG] {
+        self.encrypt(record, Part::Sealed, head, body)
+    }
+
+    /// Decrypts in place what [`FrameKey::seal`] has made of a body. Returns whether the tag fits; otherwise nothing is changed.
+    pub fn open(&self, record: u64, head: &[u8], body: &mut [u8], tag: &[u8; TAG]) -> bool {
+        self.0.decrypt_inout_detached(&nonce(record, Part::Sealed).into(), head, body.into(), &(*tag).into()).is_ok()
+    }
+
+    fn encrypt(&self, record: u64, part: Part, head: &[u8], body: &mut [u8]) -> [u8; TAG] {
+        let tag = self.0.encrypt_inout_detached(&nonce(record, part).into(), head, body.into());
         tag.expect("a frame is far below the 64 GiB that GCM allows").into()
     }
+}
+
+fn nonce(record: u64, part: Part) -> [u8; 12] {
+    let mut nonce = [part as u8; 12];
+    nonce[..8].copy_from_slice(&record.to_le_bytes());
+    nonce
 }
 
 /// What a tag is for: no two have the same nonce.
@@ -131,6 +163,7 @@ impl FrameKey {
 enum Part {
     Head = 1,
     Data = 2,
+    Sealed = 3,
 }
 
 /// Whether two proofs or tags are the same. All bytes are compared, wherever the first difference is: the time tells a
@@ -172,6 +205,59 @@ mod tests {
         assert_ne!(tag, dialer.send.tag(7, b"heat", b"data"));
         let [head, data] = [Part::Head, Part::Data].map(|part| dialer.send.mac(7, part, b"bytes"));
         assert_ne!(head, data, "each part has its own nonce");
+    }
+
+    #[test]
+    fn what_is_sealed_is_opened_by_the_other_end_only_and_as_what_it_was() {
+        let key = JobKey::new([7; KEY]).encrypting();
+        let (dialer, acceptor) = (key.session(End::Dialer, b"one"), key.session(End::Acceptor, b"one"));
+        assert!(dialer.encrypts && acceptor.encrypts && !JobKey::new([7; KEY]).session(End::Dialer, b"one").encrypts);
+        let (head, text) = (*b"head", *b"a body of some blocks, and of a part of one more");
+        for (from, to) in [(&dialer, &acceptor), (&acceptor, &dialer)] {
+            let mut sealed = text;
+            let tag = from.send.seal(7, &head, &mut sealed);
+            assert!(sealed.windows(4).all(|some| !text.windows(4).any(|of| of == some)), "nothing of it is to be seen");
+            let opens = |by: &FrameKey, record, head: &[u8], body: &[u8], tag: &[u8; TAG]| {
+                let mut body = body.to_vec();
+                let before = body.clone();
+                let fits = by.open(record, head, &mut body, tag);
+                assert_eq!(body, if fits { text.to_vec() } else { before });
+                fits
+            };
+            assert!(opens(&to.receive, 7, &head, &sealed, &tag));
+            let other = key.session(End::Dialer, b"two");
+            let plain = JobKey::new([7; KEY]).session(End::Dialer, b"one");
+            for by in [&from.receive, &other.send, &other.receive, &plain.send, &plain.receive] {
+                assert!(!opens(by, 7, &head, &sealed, &tag), "another key");
+            }
+            assert!(!opens(&to.receive, 8, &head, &sealed, &tag), "another frame");
+            for at in 0..head.len() + sealed.len() + TAG {
+                let (mut head, mut sealed, mut tag) = (head, sealed, tag);
+                *head.iter_mut().chain(&mut sealed).chain(&mut tag).nth(at).expect("it has so many") ^= 4;
+                assert!(!opens(&to.receive, 7, &head, &sealed, &tag), "byte {at} is changed");
+            }
+            let mut again = text;
+            from.send.seal(8, &head, &mut again);
+            assert_ne!(again, sealed, "each frame has its own nonce");
+        }
+    }
+
+    #[test]
+    fn frames_are_encrypted_as_the_specification_says() {
+        // McGrew and Viega, test case 14: the same key and nonce, and a block of zeros.
+        let key = FrameKey::new(&[0; KEY]);
+        let mut block = [0; 16];
+        let tag: [u8; TAG] =
+            key.0.encrypt_inout_detached(&[0; 12].into(), &[], (&mut block[..]).into()).unwrap().into();
+        assert_eq!(u128::from_be_bytes(block), 0xcea7_403d_4d60_6b6e_074e_c5d3_baf3_9d18);
+        assert_eq!(u128::from_be_bytes(tag), 0xd0d1_c8a7_9999_6bf0_265b_98b5_d48a_b919);
+        // And with the nonce that this one has.
+        let (mut ours, mut theirs) = ([7; 100], [7; 100]);
+        let tag = key.seal(0x0102, b"head", &mut ours);
+        let nonce = [2, 1, 0, 0, 0, 0, 0, 0, 3, 3, 3, 3];
+        let expected: [u8; TAG] =
+            key.0.encrypt_inout_detached(&nonce.into(), b"head", (&mut theirs[..]).into()).unwrap().into();
+        assert_eq!((ours, tag), (theirs, expected));
     }
 
     #[test]

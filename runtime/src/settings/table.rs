@@ -215,7 +215,7 @@ pub const KNOWN: &[Known] = &[
         values: Values::Words(&[
             (
                 "auto",
-                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device.",
+                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device or `BELLWETHER_ENCRYPT` is on.",
             ),
             (
                 "shm-contract",
@@ -280,6 +280,30 @@ pub const KNOWN: &[Known] = &[
             Some(())
         },
         show: |s| format!("{}", s.tcp_stopped.as_secs_f64()),
+    },
+    Known {
+        name: "BELLWETHER_ENCRYPT",
+        meaning: "encrypt data between hosts",
+        values: Values::Words(&[
+            (
+                "off",
+                "Data over TCP is authenticated: whatever is changed on the way is refused. Who can read the network can read it.",
+            ),
+            (
+                "on",
+                "Data over TCP is encrypted, too (AES-256-GCM). Ranks of different hosts use TCP, also where there is RDMA, which cannot encrypt.",
+            ),
+        ]),
+        default: "off",
+        details: "All ranks have the same value, or the start fails. `mpirun` on several machines needs `-x BELLWETHER_ENCRYPT`: without it \
+                  ranks on other machines, even all ranks, have `off`. With `on`, `BELLWETHER_TRANSPORT=verbs` is an error. Memory that ranks of one host \
+                  share is not encrypted. The page on security says what is protected from whom.",
+        public: true,
+        apply: |s, v| {
+            s.encrypt = parse_switch(v)?;
+            Some(())
+        },
+        show: |s| on_off(s.encrypt),
     },
     Known {
         name: "BELLWETHER_HOST",

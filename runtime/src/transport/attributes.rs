@@ -251,6 +251,31 @@ pub enum Locality {
     Network,
 }
 
+/// What keeps others who can reach the network from data on its way between hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Protection {
+    /// The data does not leave the host.
+    Host,
+    /// Nothing.
+    Nothing,
+    /// Whatever is changed, left out or repeated is refused. The data can be read.
+    Authenticated,
+    /// The same, and the data cannot be read.
+    Encrypted,
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protection::Host => "data stays on the host, where it is not encrypted",
+            Protection::Nothing => "data is neither authenticated nor encrypted",
+            Protection::Authenticated => "data is authenticated (GMAC), not encrypted",
+            Protection::Encrypted => "data is authenticated and encrypted (AES-256-GCM)",
+        })
+    }
+}
+
 /// A device that a transport can use, with figures to choose by. Figures are estimates, never measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resource {
@@ -271,4 +296,6 @@ pub struct Resource {
     /// Operations that the device executes itself, and which processor its atomics are atomic with. The target's processor emulates
     /// all others.
     pub capabilities: Capabilities,
+    /// What protects data on its way.
+    pub protection: Protection,
 }

@@ -64,7 +64,8 @@ use std::sync::Arc;
 
 pub use self::atomic::{Atomic, AtomicOp, Width, Word};
 pub use self::attributes::{
-    AtomicSet, Attributes, Capabilities, Directions, Events, Flush, Limits, Locality, Order, Resource, SHORT_LEAST,
+    AtomicSet, Attributes, Capabilities, Directions, Events, Flush, Limits, Locality, Order, Protection, Resource,
+    SHORT_LEAST,
 };
 pub use self::coarse::{Coarse, Confined};
 pub use self::completion::Completion;

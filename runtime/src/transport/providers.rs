@@ -104,10 +104,12 @@ fn compare(a: &Resource, b: &Resource) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::Protection;
 
     fn device(transport: &'static str, latency: f64, bandwidth: f64, capabilities: Capabilities) -> Resource {
         let (device, locality) = (format!("{transport}0"), Locality::Network);
-        Resource { transport, device, bandwidth, latency, overhead: 1e-7, message_rate: 1e6, locality, capabilities }
+        let (overhead, message_rate, protection) = (1e-7, 1e6, Protection::Nothing);
+        Resource { transport, device, bandwidth, latency, overhead, message_rate, locality, capabilities, protection }
     }
 
     fn chosen(found: &[&Resource]) -> Vec<&'static str> {

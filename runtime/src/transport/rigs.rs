@@ -197,17 +197,17 @@ impl<const EMULATE: bool> Rig for Verbs<EMULATE> {
     }
 }
 
-/// TCP over the loopback interface, with shallow queues. `EMULATE` as above.
-struct Tcp<const EMULATE: bool>(Vec<tcp::Device>);
+/// TCP over the loopback interface, with shallow queues. `EMULATE` as above. `ENCRYPT`: frames are encrypted.
+struct Tcp<const EMULATE: bool, const ENCRYPT: bool>(Vec<tcp::Device>);
 
-impl<const EMULATE: bool> Rig for Tcp<EMULATE> {
+impl<const EMULATE: bool, const ENCRYPT: bool> Rig for Tcp<EMULATE, ENCRYPT> {
     type Transport = tcp::Device;
     const BY_ITSELF: bool = true;
     const SHORTEN: usize = 50;
     const ATOMICS: usize = 2_000;
 
     fn new(ranks: usize) -> Self {
-        Tcp((0..ranks).map(|rank| tcp::Device::shallow(rank, ranks)).collect())
+        Tcp((0..ranks).map(|rank| tcp::Device::shallow(rank, ranks, ENCRYPT)).collect())
     }
 
     fn transport(&self, rank: usize) -> tcp::Device {
@@ -321,8 +321,9 @@ conformance!(shm_between_threads, Shm<false>);
 conformance!(shm_over_messages, Shm<true>);
 conformance!(verbs_device, Verbs<false>, ignore = "needs an RDMA device: ci/softroce");
 conformance!(verbs_over_messages, Verbs<true>, ignore = "needs an RDMA device: ci/softroce");
-conformance!(tcp_on_this_host, Tcp<false>);
-conformance!(tcp_over_messages, Tcp<true>);
+conformance!(tcp_on_this_host, Tcp<false, false>);
+conformance!(tcp_over_messages, Tcp<true, false>);
+conformance!(tcp_encrypted, Tcp<false, true>);
 conformance!(sim_in_order, Sim<PLAIN>);
 conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);

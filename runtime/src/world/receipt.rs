@@ -4,6 +4,7 @@ use super::World;
 use crate::memory::layout::LINE;
 use crate::settings::Transport;
 use crate::sleep::Fences;
+use crate::transport::Protection;
 
 impl World {
     /// What this rank runs on: a name and a value a line, for people to read.
@@ -45,6 +46,13 @@ impl World {
             ("transport", transport),
             ("chosen because", why),
             ("native", native.into()),
+            (
+                "protection",
+                match networks.is_empty() {
+                    true => Protection::Host.to_string(),
+                    false => networks.protections(),
+                },
+            ),
             (
                 "by a system call",
                 format!("memory outside segments: {}", outside(self.engine.mapped_segments.attaches())),

@@ -375,7 +375,7 @@ impl Builder {
         let shape = format!(
             "{common:?} {barrier:?} {transport:?} {teams} {team_memory} {world_team_memory} {collectives:?} {static_data} {survive}"
         );
-        let shape = hash::of(shape.as_bytes());
+        let shape = with_encryption(hash::of(shape.as_bytes()), engine.settings.encrypt);
         let arrival = Arrival { base: node.origin() as usize, build: build_digest(), shape };
         job.arrive(rank, arrival)?;
         let mut world = World {
@@ -418,6 +418,19 @@ impl World {
                 let advice = "start the same executable on every rank";
                 return Err(differs("the executable's build id", job.build(rank), job.build(0), advice));
             }
+            if encrypts(job.shape(rank)) != encrypts(job.shape(0)) {
+                let value = |rank| if encrypts(job.shape(rank)) { "on" } else { "off" }.to_string();
+                let (theirs, ours) = (value(rank), value(0));
+                let advice = "set it alike on every rank; `mpirun` on several machines needs `-x BELLWETHER_ENCRYPT`";
+                return Err(Error::RanksDiffer {
+                    what: "BELLWETHER_ENCRYPT",
+                    rank,
+                    reference: 0,
+                    theirs,
+                    ours,
+                    advice,
+                });
+            }
             if job.shape(rank) != job.shape(0) {
                 let advice = "set BELLWETHER_LANE_DEPTH, BELLWETHER_BARRIER, BELLWETHER_TRANSPORT, BELLWETHER_STATIC_DATA and \
                               those of teams alike on every rank";
@@ -428,7 +441,74 @@ impl World {
     }
 }
 
+/// The digest of the settings that shape memory, with whether the rank encrypts in its last bit.
+fn with_encryption(digest: u64, encrypts: bool) -> u64 {
+    digest & !1 | u64::from(encrypts)
+}
+
+fn encrypts(shape: u64) -> bool {
+    shape & 1 == 1
+}
+
 /// What stands for a handler of type `F` in the table's digest.
 fn call<F: Fn(&Context<'_>, &[u8])>(handler: &F, context: &Context<'_>, payload: &[u8]) {
     handler(context, payload);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Threads;
+
+    fn settings(encrypt: bool) -> Settings {
+        Settings { transport: Transport::Tcp, encrypt, ..Settings::default() }
+    }
+
+    #[test]
+    fn ranks_of_which_one_encrypts_are_told_both_values() {
+        let turn = AtomicBool::new(false);
+        let job = Threads::new(2).deadline(Duration::from_secs(60));
+        let start = |builder: Builder| {
+            let encrypts = turn.fetch_xor(true, Ordering::Relaxed);
+            builder.settings(settings(encrypts)).start().map(drop)
+        };
+        let errors = job.build(start).expect("two threads").into_iter().map(|done| done.expect_err("they differ"));
+        for told in errors.map(|error| error.to_string()) {
+            let has = |rank: usize, value: &str| told.contains(&format!("rank {rank} has {value}"));
+            assert!(has(0, "on") && has(1, "off") || has(0, "off") && has(1, "on"), "{told}");
+            assert!(told.contains("-x BELLWETHER_ENCRYPT"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_job_over_rdma_that_encrypts_is_told_what_to_set() {
+        let settings = Settings { transport: Transport::Verbs, ..settings(true) };
+        let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+        let errors = job.build(|builder| builder.start().map(drop)).expect("two threads").into_iter();
+        for told in errors.map(|done| done.expect_err("verbs cannot encrypt").to_string()) {
+            let advice = "set BELLWETHER_TRANSPORT to tcp or auto, or BELLWETHER_ENCRYPT to off";
+            assert!(told.contains("BELLWETHER_ENCRYPT=on") && told.ends_with(advice), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_encrypts_runs_and_says_so() {
+        for encrypt in [true, false] {
+            let job = Threads::new(2).settings(settings(encrypt)).deadline(Duration::from_secs(60));
+            let told = job.run(|world| {
+                let mut sum = [world.rank() + 1];
+                world.allreduce_sum(&mut sum).map(|()| (sum[0], world.receipt()))
+            });
+            for done in told.expect("it starts") {
+                let (sum, receipt) = done.expect("it goes well");
+                let row = receipt.iter().find(|(what, _)| *what == "protection").expect("a row");
+                let expected = if encrypt { "authenticated and encrypted" } else { "not encrypted" };
+                assert!(row.1.starts_with("TCP: ") && row.1.contains(expected), "{}", row.1);
+                assert_eq!(sum, 3);
+            }
+        }
+    }
 }

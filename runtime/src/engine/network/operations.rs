@@ -15,7 +15,7 @@ use crate::engine::remote_access::{Answer, Apart, Fetched, Lent, RemoteAccess};
 use crate::memory::layout::LINE;
 use crate::transport::{
     AtomicOp, Capabilities, Confined, Domain, Endpoint, Error as NotNow, Events, Flush, Interface, Iov, NOTICES,
-    Region, Result, Sent, Width,
+    Protection, Region, Result, Sent, Width,
 };
 
 impl<D: Domain + Send + Sync> RemoteAccess for Network<D>
@@ -27,6 +27,7 @@ where
         let interface = self.domain.open_private()?;
         let place = (self.rank, &self.node, self.layout);
         let network = Network::over(self.number, self.name, Arc::clone(&self.domain), interface, place);
+        let network = network.protected(self.protection);
         // SAFETY:
         // - the interface was opened for it alone, and is confined, as are its endpoints;
         // - what else it holds without a lock is its own: the `Rc`s in the interface's handlers are its own ones;
@@ -354,5 +355,9 @@ where
 
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn protection(&self) -> Protection {
+        self.protection
     }
 }

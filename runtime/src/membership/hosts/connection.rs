@@ -1,10 +1,11 @@
 //! A TCP connection between two leaders. It carries frames:
 //!
 //! ```text
-//! | body's length 4 | tag 16 | body: a message | tag 16 |
+//! | body's length 4 | tag 16 | body: a message, encrypted | tag 16 |
 //! ```
 //!
-//! Tags are made with a key that only the two ends of this connection have, and count the frame's number in its direction. A frame
+//! Bodies are encrypted whatever `BELLWETHER_ENCRYPT` says: leaders do not know each other's setting yet, and those that differ must be
+//! able to tell so. Tags are made with a key that nobody outside the job has, and count the frame's number in its direction. A frame
 //! that was changed, left out, repeated or sent back does not fit, and ends the connection. The first tag is that of the length alone,
 //! so that no end waits for bytes that the other never sends; the second is that of length and body. No two tags of a connection and
 //! direction have the same record number: see [`crate::secret`].
@@ -18,7 +19,7 @@ use rustix::net::sockopt;
 
 use super::HostMessage;
 use crate::error::{Error, Result};
-use crate::secret::{FrameKey, SessionKeys, TAG, same};
+use crate::secret::{SessionKeys, TAG, same};
 
 /// Most bytes of a message. The largest have the handlers of one rank, or the waits of all ranks of a host.
 const LONGEST: usize = 2 << 20;
@@ -112,15 +113,18 @@ impl Connection {
     /// Takes that frame. Returns whether it is the hub's.
     pub(super) fn take_welcome(&mut self, frame: &[u8; WELCOME]) -> bool {
         self.received += 1;
-        let tags = [Of::Length, Of::Body(&[])].map(|of| of.tag(&self.keys.receive, 0, &[0; LENGTH]));
-        let (length, received) = frame.split_at(LENGTH);
-        length == [0; LENGTH] && same(received, tags.as_flattened())
+        let (head, tag) = frame.split_last_chunk::<TAG>().expect("a frame has two tags");
+        let (length, head) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
+        let is_head = same(head, &self.keys.receive.tag(length_record(0), length, &[]));
+        *length == [0; LENGTH] && is_head && self.keys.receive.open(body_record(0), length, &mut [], tag)
     }
 
     fn send_frame(&mut self, body: &[u8]) {
         let length = (body.len() as u32).to_le_bytes();
-        let tag = |of: Of<'_>| of.tag(&self.keys.send, self.sent, &length);
-        let frame = [&length[..], &tag(Of::Length), body, &tag(Of::Body(body))].concat();
+        let key = &self.keys.send;
+        let mut frame = [&length[..], &key.tag(length_record(self.sent), &length, &[]), body].concat();
+        let tag = key.seal(body_record(self.sent), &length, &mut frame[HEAD..]);
+        frame.extend(tag);
         self.sent += 1;
         self.outgoing.extend(frame);
         self.flush();
@@ -161,57 +165,51 @@ impl Connection {
 
     /// Takes the frames that have come whole.
     fn take_frames(&mut self, messages: &mut Vec<HostMessage>) {
-        let mut rest = &self.incoming[..];
-        while let Some((head, after)) = rest.split_at_checked(HEAD) {
-            let (length, tag) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
-            let expected = |of: Of<'_>| of.tag(&self.keys.receive, self.received, length);
-            let mut is_next = same(tag, &expected(Of::Length));
-            let size = u32::from_le_bytes(*length) as usize;
-            is_next &= size <= LONGEST;
-            let whole =
-                after.split_at_checked(size).and_then(|(body, after)| Some((body, after.split_at_checked(TAG)?)));
-            if let Some((body, (tag, _))) = whole {
-                is_next &= same(tag, &expected(Of::Body(body)));
-            }
-            if !is_next {
-                tracing::warn!(host = self.host, "a frame that is not from the other host's leader");
-                self.is_closed = true;
-                break;
-            }
-            let Some((body, (_, after))) = whole else { break };
-            self.received += 1;
-            match postcard::from_bytes(body) {
-                Ok(message) => messages.push(message),
-                Err(error) => {
-                    tracing::warn!(host = self.host, %error, "an invalid message from another host");
+        let mut used = 0;
+        loop {
+            match self.next_frame(used) {
+                Ok(Some((message, len))) => {
+                    messages.push(message);
+                    used += len;
+                }
+                Ok(None) => break,
+                Err(why) => {
+                    tracing::warn!(host = self.host, why, "the connection to another host's leader is ended");
                     self.is_closed = true;
                     break;
                 }
             }
-            rest = after;
         }
-        let used = self.incoming.len() - rest.len();
         self.incoming.drain(..used);
     }
-}
 
-/// What a tag stands for.
-#[derive(Clone, Copy)]
-enum Of<'a> {
-    /// The length alone.
-    Length,
-    /// The length and the body.
-    Body(&'a [u8]),
-}
-
-impl Of<'_> {
-    /// The tag in the frame with this number. Each has a record number of its own.
-    fn tag(self, key: &FrameKey, number: u64, length: &[u8; LENGTH]) -> [u8; TAG] {
-        match self {
-            Of::Length => key.tag(2 * number, length, &[]),
-            Of::Body(body) => key.tag(2 * number + 1, length, body),
+    /// Opens the frame that begins at `from`, if it has come whole. Returns its message and its length.
+    fn next_frame(&mut self, from: usize) -> Result<Option<(HostMessage, usize)>, &'static str> {
+        const WRONG: &str = "a frame that is not from the other host's leader";
+        let Some((head, after)) = self.incoming[from..].split_at_mut_checked(HEAD) else { return Ok(None) };
+        let (length, tag) = head.split_first_chunk::<LENGTH>().expect("a head begins with the length");
+        let (key, size) = (&self.keys.receive, u32::from_le_bytes(*length) as usize);
+        if size > LONGEST || !same(tag, &key.tag(length_record(self.received), length, &[])) {
+            return Err(WRONG);
         }
+        let Some((body, behind)) = after.split_at_mut_checked(size) else { return Ok(None) };
+        let Some(tag) = behind.first_chunk::<TAG>() else { return Ok(None) };
+        if !key.open(body_record(self.received), length, body, tag) {
+            return Err(WRONG);
+        }
+        self.received += 1;
+        let message = postcard::from_bytes(body).map_err(|_| "an invalid message")?;
+        Ok(Some((message, HEAD + size + TAG)))
     }
+}
+
+/// The record numbers of the two tags in the frame with this number. Each has one of its own.
+fn length_record(number: u64) -> u64 {
+    2 * number
+}
+
+fn body_record(number: u64) -> u64 {
+    2 * number + 1
 }
 
 /// Whether the other end of a socket that does not block has closed it, and nothing from before is left to be read.
@@ -353,6 +351,24 @@ pub(super) mod tests {
         sender.write_all(&first).unwrap();
         assert_eq!(collect(&mut own, 1), []);
         assert!(own.is_closed());
+    }
+
+    #[test]
+    fn messages_between_leaders_cannot_be_read_on_the_wire() {
+        let (mut wire, stream) = pair();
+        let mut one = Connection::new(1, stream, JobKey::new([7; KEY]).session(End::Dialer, b"one")).unwrap();
+        let secret = *b"what only the two leaders may know";
+        let message = HostMessage::Handlers(3, secret.to_vec());
+        assert!(postcard::to_stdvec(&message).unwrap().windows(secret.len()).any(|some| some == secret));
+        one.send(&message);
+        one.send(&message);
+        drop(one);
+        let mut sent = Vec::new();
+        wire.read_to_end(&mut sent).unwrap();
+        let (first, second) = sent.split_at(sent.len() / 2);
+        assert!(sent.windows(4).all(|some| !secret.windows(4).any(|of| of == some)));
+        assert_eq!(first[..LENGTH], second[..LENGTH]);
+        assert_ne!(first[HEAD..], second[HEAD..], "the same message is never the same bytes");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::membership::JobMemory;
 use crate::memory::heap::Heap;
 use crate::memory::layout::{LINE, SlotLayout};
 use crate::memory::node::NodeMemory;
-use crate::transport::attributes::{Capabilities, Locality, Resource};
+use crate::transport::attributes::{Capabilities, Locality, Protection, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{self, RemoteKey};
 use crate::transport::lock::{Guard, Mutex};
@@ -73,6 +73,7 @@ pub(super) fn resource() -> Resource {
             .and(Capabilities::GET_BCOPY)
             .and(Capabilities::GET_ZCOPY)
             .and(Capabilities::ATOMIC_CPU),
+        protection: Protection::Host,
     }
 }
 

@@ -12,7 +12,7 @@ use super::posted::{Blocks, MAX_PIECES, Post};
 use super::{Config, Network};
 use crate::memory::copy::copy;
 use crate::transport::atomic::Atomic;
-use crate::transport::attributes::{Capabilities, Events, Locality, Resource};
+use crate::transport::attributes::{Capabilities, Events, Locality, Protection, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
@@ -88,6 +88,7 @@ impl port::Device for Node {
                 Memory::Direct => NATIVE.and(Capabilities::ATOMIC_CPU),
                 Memory::Posted => NATIVE.and(Capabilities::ATOMIC_DEVICE),
             },
+            protection: Protection::Host,
         }
     }
 

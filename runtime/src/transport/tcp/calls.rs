@@ -56,6 +56,9 @@ pub struct Calls {
     callers: VecDeque<Caller>,
     next_caller: u64,
     dials: HashMap<u32, Dial>,
+    /// How often somebody else answered than was called.
+    #[cfg(test)]
+    refusals: u32,
 }
 
 fn random() -> Option<[u8; NONCE]> {
@@ -69,7 +72,21 @@ impl Calls {
         let set = Set::new()?;
         set.add(&listener, LISTENER, Interest::Input)?;
         let (callers, dials) = (VecDeque::new(), HashMap::new());
-        Ok(Calls { listener: Some(listener), paused: None, set, callers, next_caller: 0, dials })
+        Ok(Calls {
+            listener: Some(listener),
+            paused: None,
+            set,
+            callers,
+            next_caller: 0,
+            dials,
+            #[cfg(test)]
+            refusals: 0,
+        })
+    }
+
+    #[cfg(test)]
+    pub fn refusals(&self) -> u32 {
+        self.refusals
     }
 
     /// Ends them all, and takes no further ones.
@@ -289,7 +306,14 @@ impl State {
         match dialing.take(&bytes[..count]) {
             Step::Waits | Step::Send(_) => {}
             Step::Refused => {
-                tracing::debug!(peer = number, "somebody else answers at the address of a peer");
+                tracing::debug!(
+                    peer = number,
+                    "another process answers at the peer's address, or its BELLWETHER_ENCRYPT differs"
+                );
+                #[cfg(test)]
+                {
+                    self.calls.refusals += 1;
+                }
                 self.next_target(number, false, now);
             }
             Step::Done(established, proof) => {

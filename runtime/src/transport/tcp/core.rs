@@ -158,11 +158,11 @@ impl Core {
         self.losses += 1;
     }
 
-    /// Does what the frames in `bytes` ask for; returns how many bytes are no whole frame yet.
+    /// Does what the frames in `bytes` ask for, which are decrypted there; returns how many bytes are no whole frame yet.
     ///
     /// # Errors
     /// [`Broken`]: end the connection.
-    pub fn take(&mut self, from: u32, bytes: &[u8]) -> Result<usize, Broken> {
+    pub fn take(&mut self, from: u32, bytes: &mut [u8]) -> Result<usize, Broken> {
         let mut rest = bytes;
         loop {
             let Some(peer) = self.peers.get_mut(&from) else { return Ok(0) };

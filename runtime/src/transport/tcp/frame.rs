@@ -4,6 +4,8 @@
 //! | kind 1 | flags 1 | 0 2 | body's length 4 | record 8 | number 8 | acknowledged 8 | body | tag 16 |
 //! ```
 //!
+//! The body is encrypted if the connection's keys say so.
+//!
 //! The record counts frames of one connection and direction, so a frame that is replayed, left out or sent back does not fit. The
 //! number counts what the link carries, over all of its connections, so what is sent again is not done again.
 

@@ -512,21 +512,31 @@ impl Link {
     }
 
     /// Takes the next whole frame that is new from the start of `rest`. What it asks for is done before anything else is called
-    /// here: later frames acknowledge it.
+    /// here: later frames acknowledge it. A frame that is encrypted is decrypted where it lies.
     ///
     /// # Errors
     /// [`Broken`] for bytes that the peer has not sent in this order over this connection.
-    pub fn next<'a>(&mut self, rest: &mut &'a [u8]) -> Result<Option<Body<'a>>, Broken> {
+    pub fn next<'a>(&mut self, rest: &mut &'a mut [u8]) -> Result<Option<Body<'a>>, Broken> {
         loop {
             let Some(connection) = &mut self.connection else { return Ok(None) };
             let Some(bytes) = rest.first_chunk::<HEAD>() else { return Ok(None) };
             let head = Head::decode(bytes).ok_or(Broken("bytes that are no frame"))?;
             let whole = HEAD + head.len as usize;
-            let Some((frame, after)) = rest.split_at_checked(whole + TAG) else { return Ok(None) };
-            let (frame, tag) = frame.split_at(whole);
-            let (first, data) = parts(head.kind, frame);
-            let is_whole = same(&connection.keys.receive.tag(connection.received, first, data), tag);
-            if !is_whole || head.record != connection.received {
+            if rest.len() < whole + TAG {
+                return Ok(None);
+            }
+            let (frame, after) = std::mem::take(rest).split_at_mut(whole);
+            let (tag, after) = after.split_first_chunk_mut::<TAG>().expect("just asked for");
+            let (key, record) = (&connection.keys.receive, connection.received);
+            let is_whole = if connection.keys.encrypts {
+                let (head, body) = frame.split_at_mut(HEAD);
+                key.open(record, head, body, tag)
+            } else {
+                let (first, data) = parts(head.kind, frame);
+                same(&key.tag(record, first, data), tag)
+            };
+            let frame: &'a [u8] = frame;
+            if !is_whole || head.record != record {
                 return Err(Broken("a frame that the peer has not sent"));
             }
             connection.received += 1;
@@ -567,7 +577,7 @@ impl Connection {
         let len = (sent.own.len() + sent.user_len) as u32;
         let head = Head { kind, flags, len, record: self.sent, number, acknowledged };
         let before = self.out.len();
-        self.out.frame(&self.keys.send, self.sent, &head.encode(), &sent.own, &sent.user);
+        self.out.frame(&self.keys, self.sent, &head.encode(), &sent.own, &sent.user);
         self.sent += 1;
         self.bytes += (self.out.len() - before) as u64;
         sent.end = self.bytes;

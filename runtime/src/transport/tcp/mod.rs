@@ -3,7 +3,7 @@
 //!
 //! A link (`link.rs`) leads from one interface to another. It carries numbered frames (`frame.rs`) over one connection after another,
 //! so that nothing is lost or repeated when a connection breaks. A connection begins with a proof of the job's key
-//! (`secret/handshake.rs`), and every frame has a tag that only the two ends can make (`secret/`). All of that is free of sockets and
+//! (`secret/handshake.rs`), and every frame has a tag that only the two ends can make, and may be encrypted (`secret/`). All of that is free of sockets and
 //! clocks. `state.rs` and `calls.rs` add the sockets, `shared.rs` the thread that serves peers while the program computes or sleeps.
 
 mod address;
@@ -41,7 +41,7 @@ use self::link::Limits;
 use self::peer::{Times, Tuning};
 use self::secret::JobKey;
 use self::state::{Own, State};
-use super::attributes::{Capabilities, Locality, Resource};
+use super::attributes::{Capabilities, Locality, Protection, Resource};
 use super::error::{Error, Result};
 #[cfg(test)]
 use super::lock::Mutex;
@@ -66,11 +66,25 @@ pub fn decode(bytes: &[u8]) {
             break;
         }
     }
-    let mut link = link::Link::new(TUNING.limits);
-    let established = handshake::Established { epoch: 1, received: 0, keys: JobKey::new([1; KEY]).own() };
-    if link.connect(established).is_ok() {
-        let mut rest = bytes;
-        while let Ok(Some(_)) = link.next(&mut rest) {}
+    let key = JobKey::new([1; KEY]);
+    for key in [key.encrypting(), key] {
+        let [ours, theirs] = [secret::End::Acceptor, secret::End::Dialer].map(|end| key.session(end, &[]));
+        // As a stranger sends them, and as a peer does that has the keys.
+        let framed = bytes.split_at_checked(frame::HEAD).filter(|(_, body)| body.len() <= frame::BODY_MAX);
+        let framed = framed.map(|(head, body)| {
+            let mut head: [u8; frame::HEAD] = head.try_into().expect("split there");
+            head[2..4].fill(0);
+            head[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
+            head[8..16].fill(0);
+            let mut out = outbox::Outbox::default();
+            out.frame(&theirs, 0, &head, body, &[]);
+            out.gather().iter().flat_map(|block| block.iter().copied()).collect::<Vec<u8>>()
+        });
+        let mut link = link::Link::new(TUNING.limits);
+        let is_new = link.connect(handshake::Established { epoch: 1, received: 0, keys: ours }).is_ok();
+        let mut all = [framed.as_deref().unwrap_or_default(), bytes].concat();
+        let mut rest = &mut all[..];
+        while is_new && matches!(link.next(&mut rest), Ok(Some(_))) {}
     }
 }
 
@@ -124,6 +138,7 @@ pub struct Offer {
     interfaces: Vec<HostInterface>,
     is_forced: bool,
     stopped: Duration,
+    encrypts: bool,
 }
 
 /// The interfaces of this host: `wanted` only, if it is named.
@@ -132,16 +147,17 @@ pub struct Offer {
 /// Why there is none: a sentence for people.
 pub fn offer(wanted: Option<&str>) -> Result<Offer, String> {
     let all = host_interfaces::here();
+    let plain = Offer { interfaces: Vec::new(), is_forced: true, stopped: TUNING.times.stopped, encrypts: false };
     let Some(wanted) = wanted else {
         return if all.is_empty() {
             Err("no network interface is up".into())
         } else {
-            Ok(Offer { interfaces: all, is_forced: false, stopped: TUNING.times.stopped })
+            Ok(Offer { interfaces: all, is_forced: false, ..plain })
         };
     };
     let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
     match all.iter().find(|interface| interface.name == wanted) {
-        Some(one) => Ok(Offer { interfaces: vec![one.clone()], is_forced: true, stopped: TUNING.times.stopped }),
+        Some(one) => Ok(Offer { interfaces: vec![one.clone()], ..plain }),
         None => Err(format!(
             "BELLWETHER_TCP_INTERFACE={wanted}, but no interface of that name is up; there are: {}",
             names()
@@ -160,6 +176,11 @@ impl Offer {
         Offer { stopped, ..self }
     }
 
+    /// The same, with frames that are encrypted, or only authenticated. Ranks that differ in this do not connect.
+    pub fn with_encryption(self, encrypts: bool) -> Offer {
+        Offer { encrypts, ..self }
+    }
+
     fn resource(&self) -> Resource {
         let outward: Vec<&HostInterface> =
             self.interfaces.iter().filter(|interface| !interface.is_loopback()).collect();
@@ -169,7 +190,8 @@ impl Offer {
         // As measured between two processes of one host, and a switch between hosts.
         let (latency, overhead, message_rate) = (20e-6, 3e-6, 1e6);
         let (transport, locality, capabilities) = ("tcp", Locality::Network, Capabilities::ATOMIC_CPU);
-        Resource { transport, device, bandwidth, latency, overhead, message_rate, locality, capabilities }
+        let protection = if self.encrypts { Protection::Encrypted } else { Protection::Authenticated };
+        Resource { transport, device, bandwidth, latency, overhead, message_rate, locality, capabilities, protection }
     }
 }
 
@@ -200,10 +222,11 @@ impl Device {
         if let Some(only) = only {
             addresses = vec![only];
         }
+        let key = JobKey::new(key);
         Ok(Device(Arc::new(Inner {
             rank: rank as u32,
             ranks,
-            key: JobKey::new(key),
+            key: if offer.encrypts { key.encrypting() } else { key },
             only,
             addresses,
             resource: offer.resource(),
@@ -234,10 +257,10 @@ impl Device {
 
     /// As [`Device::new`], with shallow queues.
     #[cfg(test)]
-    pub fn shallow(rank: usize, ranks: usize) -> Device {
+    pub fn shallow(rank: usize, ranks: usize, encrypts: bool) -> Device {
         let flow = FlowLimits { slots: 4, credits: 4, fragment: 1 << 10, message: 16 << 10 };
         let limits = Limits { frames: 6, bytes: 2 * SEGMENT, depth: 4, silent: 2 };
-        let offer = offer(None).expect("an interface");
+        let offer = offer(None).expect("an interface").with_encryption(encrypts);
         Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits, ..TUNING }).expect("few ranks")
     }
 

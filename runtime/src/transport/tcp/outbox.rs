@@ -1,10 +1,12 @@
 //! Sealed frames on their way to a socket: bytes of our own, and between them segments that are one large block of the user's memory.
+//! Frames that are encrypted are bytes of our own: what lies in the user's memory is copied and encrypted here, as much as waits for the
+//! socket at a time.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::frame::{APART, parts};
-use super::secret::FrameKey;
+use super::secret::{SessionKeys, TAG};
 use crate::memory::copy::copy;
 use crate::transport::iov::Piece;
 
@@ -60,19 +62,26 @@ impl Outbox {
     }
 
     /// Adds a frame and its tag. `record` is its number in the connection.
-    pub fn frame(&mut self, key: &FrameKey, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
+    pub fn frame(&mut self, keys: &SessionKeys, record: u64, head: &[u8], own: &[u8], user: &[Piece]) {
+        // One block that the socket takes from where it lies.
+        let apart = match user {
+            [one] if one.len >= APART && !keys.encrypts => Some(*one),
+            _ => None,
+        };
         let last = self.open_chunk();
         let start = last.len();
+        // Also for the tag: a large chunk that grows for it would have twice the room.
+        let copied = if apart.is_some() { 0 } else { user.iter().map(|piece| piece.len).sum() };
+        last.reserve(head.len() + own.len() + copied + TAG);
         last.extend_from_slice(head);
         last.extend_from_slice(own);
-        if let [one] = user
-            && one.len >= APART
-        {
+        let key = &keys.send;
+        if let Some(one) = apart {
             // SAFETY: the poster's memory, readable and unchanged until the frame is acknowledged.
             let data = unsafe { std::slice::from_raw_parts(one.pointer, one.len) };
             let tag = key.tag(record, &last[start..], data);
             self.len += head.len() + own.len() + tag.len() + one.len;
-            self.chunks.push_back(Chunk::User(*one));
+            self.chunks.push_back(Chunk::User(one));
             self.chunks.push_back(Chunk::Own(tag.to_vec()));
             return;
         }
@@ -82,8 +91,13 @@ impl Outbox {
             // SAFETY: as above; the room was just made.
             unsafe { copy(last[at..].as_mut_ptr(), piece.pointer, piece.len) };
         }
-        let (whole, data) = parts(head[0], &last[start..]);
-        let tag = key.tag(record, whole, data);
+        let tag = if keys.encrypts {
+            let (head, body) = last[start..].split_at_mut(head.len());
+            key.seal(record, head, body)
+        } else {
+            let (whole, data) = parts(head[0], &last[start..]);
+            key.tag(record, whole, data)
+        };
         last.extend_from_slice(&tag);
         self.len += last.len() - start;
     }
@@ -144,5 +158,33 @@ impl Outbox {
     pub fn heap(&self) -> usize {
         let own = |chunk: &Chunk| if let Chunk::Own(bytes) = chunk { bytes.capacity() } else { 0 };
         self.chunks.capacity() * size_of::<Chunk>() + self.chunks.iter().map(own).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::secret::{End, JobKey, KEY};
+    use super::*;
+    use crate::transport::key::Opaque;
+
+    #[test]
+    fn a_large_frame_takes_no_more_room_than_it_has_bytes() {
+        const LEN: usize = CHUNK;
+        let mut memory = vec![7; LEN];
+        let piece = Piece { pointer: memory.as_mut_ptr(), len: LEN, descriptor: Opaque::NONE };
+        let plain = JobKey::new([7; KEY]);
+        for (key, user, own) in [
+            (plain.encrypting(), &[piece][..], vec![]),
+            (plain.clone(), &[], vec![7; LEN]),
+            (plain, &[piece; 2], vec![]),
+        ] {
+            let keys = key.session(End::Dialer, b"one");
+            let mut outbox = Outbox::default();
+            outbox.frame(&keys, 0, &[0; 32], &own, user);
+            let len = 32 + own.len() + user.len() * LEN + TAG;
+            assert_eq!(outbox.len(), len);
+            let queue = outbox.chunks.capacity() * size_of::<Chunk>();
+            assert_eq!(outbox.heap() - queue, len, "encrypted: {}", keys.encrypts);
+        }
     }
 }

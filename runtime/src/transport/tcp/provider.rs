@@ -17,7 +17,9 @@ impl Provider for Interfaces {
     const NUMBER: usize = 0;
 
     fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Offer)>, String> {
-        let offer = offer(setup.settings.tcp_interface.as_deref())?.with_stopped(setup.settings.tcp_stopped);
+        let settings = setup.settings;
+        let offer = offer(settings.tcp_interface.as_deref())?;
+        let offer = offer.with_stopped(settings.tcp_stopped).with_encryption(settings.encrypt);
         Ok(vec![(offer.resource(), offer)])
     }
 

@@ -220,7 +220,7 @@ impl State {
             let before = bytes.len();
             out.gather().iter().for_each(|block| bytes.extend_from_slice(block));
             peer.link.sent(bytes.len() - before);
-            match self.core.take(number, &bytes) {
+            match self.core.take(number, &mut bytes) {
                 Ok(rest) => self.core.peer(number).link.keep(&bytes[bytes.len() - rest..]),
                 Err(broken) => {
                     tracing::error!(why = broken.0, "an interface does not understand itself");
@@ -257,7 +257,7 @@ impl State {
                 Moved::Over => return self.broken(number, Instant::now()),
             };
             came = true;
-            let bytes = &self.scratch[..before + count];
+            let bytes = &mut self.scratch[..before + count];
             match self.core.take(number, bytes) {
                 Ok(rest) => {
                     let peer = self.core.peer(number);

@@ -10,7 +10,7 @@ use rdma_core_sys::*;
 
 use super::link::ReadFence;
 use super::locality::shares_numa_node;
-use crate::transport::attributes::{Capabilities, Locality, Resource};
+use crate::transport::attributes::{Capabilities, Locality, Protection, Resource};
 use crate::transport::error::{Error, Result};
 use crate::transport::key::{Opaque, RemoteKey};
 use crate::transport::lock::Mutex;
@@ -73,6 +73,7 @@ impl Offer {
                 .and(Capabilities::GET_BCOPY)
                 .and(Capabilities::GET_ZCOPY)
                 .and(Capabilities::ATOMIC_DEVICE),
+            protection: Protection::Nothing,
         }
     }
 

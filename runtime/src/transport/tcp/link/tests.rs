@@ -31,6 +31,15 @@ impl Pair {
         }
     }
 
+    /// As [`Pair::new`]; its frames are encrypted or not.
+    fn that(encrypts: bool, limits: Limits) -> Pair {
+        let mut pair = Pair::new(limits);
+        if encrypts {
+            pair.key = pair.key.encrypting();
+        }
+        pair
+    }
+
     /// Connects the links, by a handshake that end `dialer` begins.
     fn connect(&mut self, dialer: usize) {
         self.connections += 1;
@@ -74,8 +83,8 @@ impl Pair {
 
     fn hand(&mut self, to: usize, bytes: &[u8]) -> Result<(), Broken> {
         let link = &mut self.links[to];
-        let whole = [link.partial(), bytes].concat();
-        let mut rest = &whole[..];
+        let mut whole = [link.partial(), bytes].concat();
+        let mut rest = &mut whole[..];
         while let Some(body) = link.next(&mut rest)? {
             let number = match body {
                 Body::Message(bytes) => u64::from_le_bytes(*bytes.first_chunk().expect("a number")),
@@ -148,7 +157,7 @@ fn the_first_frames_of_a_connection_are_acknowledged_at_once() {
 fn nothing_is_lost_or_repeated_or_overtaken_however_often_the_connection_breaks() {
     sim::check("nothing_is_lost_or_repeated", 30, |seed| {
         let mut random = sim::Random::new(seed);
-        let mut pair = Pair::new(LIMITS);
+        let mut pair = Pair::that(seed % 2 == 1, LIMITS);
         let mut next = [0u64; 2];
         let mut cuts = 0;
         while next.iter().any(|sent| *sent < 300) {
@@ -236,7 +245,11 @@ fn puts_of_the_users_memory_are_cut_up_and_sent_again() {
 
 #[test]
 fn what_is_abandoned_is_not_touched_any_more_and_what_was_begun_still_arrives_whole() {
-    let mut pair = Pair::new(LIMITS);
+    [false, true].into_iter().for_each(abandons);
+}
+
+fn abandons(encrypts: bool) {
+    let mut pair = Pair::that(encrypts, LIMITS);
     pair.connect(0);
     let token = 4;
     let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
@@ -263,8 +276,8 @@ fn a_refusal_comes_before_the_acknowledgement_of_what_is_refused() {
     // Something of the other end's stands before the refusal, and one frame may be under way.
     (0..3).for_each(|number| pair.message(1, number, 0));
     pair.send(0, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[0]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &mut bytes[..];
     assert!(pair.links[1].next(&mut rest).expect("whole").is_some());
     pair.links[1].refuse(5, -23);
     while pair.links[1].next(&mut rest).expect("whole").is_some() {}
@@ -297,13 +310,18 @@ fn a_window_is_a_bound_and_acknowledgements_open_it() {
 
 #[test]
 fn bytes_that_were_changed_replayed_or_left_out_end_the_connection() {
+    [false, true].into_iter().for_each(are_refused);
+}
+
+/// Bytes that the peer has not sent in this order over this connection.
+fn are_refused(encrypts: bool) {
     let sent = |pair: &mut Pair, number| {
         pair.message(0, number, 20);
         pair.send(0, usize::MAX);
         std::mem::take(&mut pair.wires[0])
     };
     for at in 0..100 {
-        let mut pair = Pair::new(LIMITS);
+        let mut pair = Pair::that(encrypts, LIMITS);
         pair.connect(0);
         pair.settle();
         let mut bytes = sent(&mut pair, 1);
@@ -312,25 +330,109 @@ fn bytes_that_were_changed_replayed_or_left_out_end_the_connection() {
         let _refused = pair.hand(1, &bytes);
         assert_eq!(pair.came[1], [], "byte {place} was changed");
     }
-    let mut pair = Pair::new(LIMITS);
+    let mut pair = Pair::that(encrypts, LIMITS);
     pair.connect(0);
     let [first, second, third] = [1, 2, 3].map(|number| sent(&mut pair, number));
     pair.hand(1, &first).expect("whole");
     assert!(pair.hand(1, &first).is_err(), "replayed");
-    let mut pair = Pair::new(LIMITS);
+    let mut pair = Pair::that(encrypts, LIMITS);
     pair.connect(0);
     let again = [1, 2, 3].map(|number| sent(&mut pair, number));
     assert_eq!(again[0], first, "the same keys, for the test");
     pair.hand(1, &again[0]).expect("whole");
     assert!(pair.hand(1, &third).is_err(), "one is left out");
     assert_eq!(pair.came[1], [1]);
-    let mut pair = Pair::new(LIMITS);
+    let mut pair = Pair::that(encrypts, LIMITS);
     pair.connect(0);
     assert!(pair.hand(0, &second).is_err(), "sent back");
     // A frame of an earlier connection.
     pair.cut();
     pair.connect(0);
     assert!(pair.hand(1, &first).is_err(), "the keys are new");
+}
+
+/// All that goes over the wires of a pair that sends a message, a short put, a long one from its memory, one of two blocks, and the data
+/// of a get: the bytes of `secret` in each.
+fn wires_with(secret: &[u8; 512], encrypts: bool) -> [Vec<u8>; 2] {
+    let mut pair = Pair::that(encrypts, WIDE);
+    let mut seen = [Vec::new(), Vec::new()];
+    pair.connect(0);
+    let mut memory: Vec<u8> = secret.iter().copied().cycle().take(SEGMENT + 2000).collect();
+    let block = |from: usize, len: usize, memory: &mut Vec<u8>| {
+        let descriptor = crate::transport::key::Opaque::NONE;
+        Piece { pointer: memory[from..].as_mut_ptr(), len, descriptor }
+    };
+    let long = vec![block(0, memory.len(), &mut memory)];
+    let two = vec![block(0, 512, &mut memory), block(512, 512, &mut memory)];
+    pair.links[0].push(&Body::Message(secret), None, 0);
+    let (address, token) = (word(secret, 0), NO_TOKEN);
+    pair.links[0].push(&Body::Put { key: 7, address, token, notice: None, bytes: &secret[..40] }, None, 0);
+    for pieces in [long, two] {
+        let len = pieces.iter().map(|piece| piece.len).sum();
+        // SAFETY: the memory outlives the pair's use of it.
+        unsafe { pair.links[0].push_put(7, 0, Pieces::of(pieces), len, 1, 0) };
+    }
+    pair.links[1].answer(&Body::Data { token: 1, offset: 0, bytes: secret });
+    for _ in 0..10 {
+        for end in [0, 1] {
+            pair.send(end, usize::MAX);
+            let bytes = std::mem::take(&mut pair.wires[end]);
+            seen[end].extend_from_slice(&bytes);
+            let mut all = [pair.links[1 - end].partial(), &bytes].concat();
+            let mut rest = &mut all[..];
+            while pair.links[1 - end].next(&mut rest).expect("whole").is_some() {}
+            pair.links[1 - end].keep(rest);
+        }
+    }
+    assert!(pair.links.iter().all(Link::is_settled), "all has arrived");
+    seen
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("a word"))
+}
+
+#[test]
+fn what_is_encrypted_cannot_be_read_on_the_wire() {
+    let mut random = sim::Random::new(11);
+    let secret: [u8; 512] = std::array::from_fn(|_| random.number() as u8);
+    let finds = |wire: &[u8]| wire.windows(8).any(|some| secret.windows(8).any(|of| of == some));
+    for (encrypts, end) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let wire = &wires_with(&secret, encrypts)[end];
+        assert_eq!(finds(wire), !encrypts, "end {end}");
+        // The heads are in clear.
+        let mut rest = &wire[..];
+        let mut heads = Vec::new();
+        while let Some((head, after)) = rest.split_first_chunk::<HEAD>() {
+            let head = Head::decode(head).expect("a head");
+            rest = &after[head.len as usize + TAG..];
+            heads.push((head.kind, head.record));
+        }
+        assert!(heads.iter().any(|(kind, _)| *kind == if end == 0 { kind::PUT } else { kind::DATA }));
+        // The number of a frame is its nonce: none occurs twice.
+        assert!(heads.iter().map(|(_, record)| *record).eq(0..heads.len() as u64), "{heads:?}");
+    }
+}
+
+#[test]
+fn what_is_sent_again_is_encrypted_anew() {
+    let mut pair = Pair::that(true, LIMITS);
+    let sent: Vec<Vec<u8>> = (0..3)
+        .map(|_| {
+            pair.cut();
+            pair.connect(0);
+            if pair.links[0].is_settled() {
+                pair.message(0, 1, 200);
+            }
+            pair.send(0, usize::MAX);
+            let mut bytes = std::mem::take(&mut pair.wires[0]);
+            // The message is the first frame each time: under one key it would have one nonce.
+            assert_eq!((bytes[0], word(&bytes, 8)), (kind::MESSAGE, 0));
+            bytes.truncate(HEAD + 208);
+            bytes.split_off(HEAD)
+        })
+        .collect();
+    assert!(sent[0] != sent[1] && sent[1] != sent[2] && sent[0] != sent[2]);
 }
 
 #[test]
@@ -351,9 +453,9 @@ fn a_link_that_leads_to_itself_carries_what_it_sends() {
         for _ in 0..3 {
             link.fill();
             let Some(out) = link.out() else { break };
-            let bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
+            let mut bytes = out.gather().iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>();
             link.sent(bytes.len());
-            let mut rest = &bytes[..];
+            let mut rest = &mut bytes[..];
             while let Some(body) = link.next(&mut rest).expect("whole") {
                 let Body::Message(bytes) = body else { panic!("a message") };
                 came.push(u64::from_le_bytes(bytes.try_into().expect("eight bytes")));
@@ -371,8 +473,8 @@ fn refusable(pair: &mut Pair, end: usize, token: u64) {
 
 /// Hands over all bytes from the wire of `end`, and refuses the first put.
 fn refuse_first(pair: &mut Pair, end: usize, token: u64) {
-    let bytes = std::mem::take(&mut pair.wires[end]);
-    let (mut rest, mut is_first) = (&bytes[..], true);
+    let mut bytes = std::mem::take(&mut pair.wires[end]);
+    let (mut rest, mut is_first) = (&mut bytes[..], true);
     while pair.links[1 - end].next(&mut rest).expect("whole").is_some() {
         if std::mem::take(&mut is_first) {
             pair.links[1 - end].refuse(token, -23);
@@ -426,7 +528,11 @@ fn a_refusal_survives_a_cut_before_what_it_refuses_is_acknowledged() {
 
 #[test]
 fn what_is_acknowledged_while_it_is_sent_again_is_copied_before_it_is_released() {
-    let mut pair = Pair::new(LIMITS);
+    [false, true].into_iter().for_each(is_acknowledged_while_sent_again);
+}
+
+fn is_acknowledged_while_sent_again(encrypts: bool) {
+    let mut pair = Pair::that(encrypts, LIMITS);
     pair.connect(0);
     let token = 3;
     let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
@@ -467,8 +573,8 @@ fn gets_without_an_answer_are_bounded_and_hold_up_no_answers() {
     for _ in 0..200 {
         for end in [0, 1] {
             pair.send(end, usize::MAX);
-            let bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
-            let mut rest = &bytes[..];
+            let mut bytes = [pair.links[1 - end].partial(), &std::mem::take(&mut pair.wires[end])].concat();
+            let mut rest = &mut bytes[..];
             let (mut wanted, mut answers) = (0, Vec::new());
             while let Some(body) = pair.links[1 - end].next(&mut rest).expect("whole") {
                 match body {
@@ -515,22 +621,26 @@ fn heap(link: &Link) -> usize {
 
 #[test]
 fn a_link_that_is_idle_again_keeps_little() {
+    [false, true].into_iter().for_each(is_idle_again);
+}
+
+fn is_idle_again(encrypts: bool) {
     const COUNT: usize = 200;
-    let mut pair = Pair::new(WIDE);
+    let mut pair = Pair::that(encrypts, WIDE);
     pair.connect(0);
     // Each fills another queue: the peer answers nothing before it has all.
     (0..COUNT).for_each(|_| pair.links[0].push_get(1, 0, 8, 0, NO_POST));
     pair.send(0, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[0]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[0]);
+    let mut rest = &mut bytes[..];
     while let Some(body) = pair.links[1].next(&mut rest).expect("whole") {
         let Body::Get { token, offset, .. } = body else { panic!("{body:?} was not sent") };
         pair.links[1].answer(&Body::Data { token, offset, bytes: &[0; 8] });
     }
     assert!(pair.links[1].answers.len() == COUNT && pair.links[0].gets.len() == COUNT);
     pair.send(1, usize::MAX);
-    let bytes = std::mem::take(&mut pair.wires[1]);
-    let mut rest = &bytes[..];
+    let mut bytes = std::mem::take(&mut pair.wires[1]);
+    let mut rest = &mut bytes[..];
     while let Some(body) = pair.links[0].next(&mut rest).expect("whole") {
         let Body::Data { token, bytes, .. } = body else { panic!("{body:?} was not sent") };
         pair.links[0].answered(token, Some(bytes.len()));

@@ -36,7 +36,12 @@ impl End {
     }
 
     fn pair() -> [End; 2] {
-        [0, 1].map(|rank| End::open(Device::shallow(rank, 2)))
+        End::pair_that([false; 2])
+    }
+
+    /// Two ranks, each of which encrypts or does not.
+    fn pair_that(encrypts: [bool; 2]) -> [End; 2] {
+        [0, 1].map(|rank| End::open(Device::shallow(rank, 2, encrypts[rank])))
     }
 
     fn shared(&self) -> &Arc<shared::Shared> {
@@ -65,8 +70,12 @@ fn turn(ends: &[End]) {
 
 #[test]
 fn connections_that_break_lose_and_repeat_nothing() {
+    [false, true].into_iter().for_each(breaks);
+}
+
+fn breaks(encrypts: bool) {
     const ROUNDS: u64 = 3000;
-    let ends = End::pair();
+    let ends = End::pair_that([encrypts; 2]);
     let came = [0, 1].map(|_| Rc::new(RefCell::new(Vec::new())));
     for (end, came) in ends.iter().zip(&came) {
         let list = Rc::clone(came);
@@ -514,21 +523,31 @@ fn a_stranger_reaches_nothing() {
     wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
 }
 
-#[test]
-fn another_job_reaches_nothing() {
-    let ends = [0, 1].map(|rank| {
-        let offer = offer(None).expect("an interface");
-        End::open(Device::new(rank, 2, [rank as u8; KEY], &offer).expect("opens"))
-    });
+/// The first rank calls the second, which refuses it.
+fn is_refused(ends: &[End; 2]) {
     let to = ends[0].connect(&ends[1]);
     assert_eq!(to.am_short(0, 0, &[]), Ok(()));
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_millis(300) {
-        turn(&ends);
-    }
+    wait("two refusals", || ends[0].shared().lock().calls.refusals() >= 2, || turn(ends));
     assert_eq!(ends[1].shared().lock().connections(), 0);
+    assert_eq!(ends[0].shared().lock().connections(), 0);
     assert_ne!(to.flush(Flush::REMOTE, None), Ok(Posted::Done));
     assert!(to.pending_add(Box::new(|| Resume::Done)).is_err(), "there is room");
+    ends[0].device.kill();
+}
+
+#[test]
+fn another_job_reaches_nothing() {
+    is_refused(&[0, 1].map(|rank| {
+        let offer = offer(None).expect("an interface");
+        End::open(Device::new(rank, 2, [rank as u8; KEY], &offer).expect("opens"))
+    }));
+}
+
+#[test]
+fn ranks_of_which_one_encrypts_do_not_connect() {
+    for encrypts in [[true, false], [false, true]] {
+        is_refused(&End::pair_that(encrypts));
+    }
 }
 
 #[test]
