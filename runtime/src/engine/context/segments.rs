@@ -193,10 +193,10 @@ impl Reached<'_> {
     /// `to` is of [`Reached::place`], with so many bytes; `from` is valid for as many, and nobody changes them.
     #[inline(always)]
     pub(crate) unsafe fn put(&self, to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's. One word is the same word, or does not overlap.
+        // SAFETY: the caller's. Other ranks may touch both words.
         unsafe {
             match is_word(to, from, len) {
-                true => copy::put(to, from, size_of::<u64>()),
+                true => copy::between(to, from, size_of::<u64>()),
                 false => put_any(to, from, len, self.is_own),
             }
         }
@@ -211,7 +211,7 @@ impl Reached<'_> {
         // SAFETY: as in `put`.
         unsafe {
             match is_word(into, from, len) {
-                true => copy::get(into, from, size_of::<u64>()),
+                true => copy::between(into, from, size_of::<u64>()),
                 false => get_any(into, from, len, self.is_own),
             }
         }
