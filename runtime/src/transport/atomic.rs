@@ -106,6 +106,22 @@ pub struct Atomic {
 }
 
 impl Atomic {
+    /// What it makes of a word that holds `before`.
+    pub(crate) fn apply(self, before: u64) -> u64 {
+        let Atomic { op, width, value, compare } = self;
+        let mask = u64::MAX >> (64 - 8 * width as u32);
+        let after = match op {
+            AtomicOp::Add => before.wrapping_add(value),
+            AtomicOp::And => before & value,
+            AtomicOp::Or => before | value,
+            AtomicOp::Xor => before ^ value,
+            AtomicOp::Swap => value,
+            AtomicOp::CompareSwap if before & mask == compare & mask => value,
+            AtomicOp::CompareSwap => before,
+        };
+        after & mask
+    }
+
     /// Does it with the processor's own atomics, and gives what the word held before. Sequentially consistent.
     ///
     /// # Safety

@@ -1,7 +1,8 @@
 //! The symmetric heap by the number of its segment, 0. Static data, number 1, is in `tests/tests/stopped.rs`: it takes processes.
 
-use bellwether_runtime::transport::AtomicOp;
-use bellwether_runtime::{Completion, Error, Result, Symmetric, Transport, World};
+use bellwether_runtime::transport::sim::{Config, check};
+use bellwether_runtime::transport::{AtomicOp, Memory};
+use bellwether_runtime::{Completion, Error, Result, Simulated, Symmetric, Transport, World};
 
 use super::{everywhere, threads};
 
@@ -163,6 +164,12 @@ fn heap(world: &World, _: &()) -> Result<()> {
 #[test]
 fn the_heap_is_segment_zero() {
     everywhere("the heap by its number", || (), heap);
+    // The device's atomics are not atomic to the processor's, so those of the owner's node mates go by the device, too.
+    check("the heap by its number beside a device", 2, |seed| {
+        let config = Config { memory: Memory::Posted, ..Config::new(5, seed).wild() }.shared_nodes(&[2]);
+        let results = Simulated::new(config).run(|world| heap(world, &())).expect("the job runs");
+        results.into_iter().for_each(|result| result.unwrap_or_else(|error| panic!("seed {seed}: {error}")));
+    });
 }
 
 #[test]

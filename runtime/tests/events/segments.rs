@@ -94,7 +94,7 @@ fn atomics(world: &World) -> Result<()> {
 fn atomics_change_the_words_of_any_ranks_segments() {
     everywhere("atomics on segments", || (), |world, ()| atomics(world));
     check("atomics on segments over two networks", 2, |seed| {
-        for memory in [Memory::Emulated, Memory::Direct] {
+        for memory in [Memory::Emulated, Memory::Direct, Memory::Posted] {
             for nodes in [&[][..], &[2]] {
                 let config = Config { islands: 2, memory, ..Config::new(5, seed).wild() };
                 let config = if nodes.is_empty() { config } else { config.shared_nodes(nodes) };

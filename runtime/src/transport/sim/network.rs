@@ -86,7 +86,7 @@ pub(super) struct State {
     /// Of each rank.
     requests: Vec<Requests>,
     random: Random,
-    now: Time,
+    pub(super) now: Time,
     serial: u64,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     /// Which side of the partition each rank is on, if there is one.

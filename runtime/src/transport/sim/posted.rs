@@ -1,13 +1,13 @@
 //! Puts, gets and atomics that a simulated NIC does by itself, each at its own time, whatever its rank does meanwhile: as a
 //! network device does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::network::{Event, State};
 use super::pins::check_key;
 use crate::memory::copy::copy;
 use crate::transport::Order;
-use crate::transport::atomic::Atomic;
+use crate::transport::atomic::{Atomic, AtomicOp};
 use crate::transport::error::{Error, Result};
 use crate::transport::iov::Piece;
 use crate::transport::key::RemoteKey;
@@ -60,6 +60,18 @@ struct Operation {
     at: Option<(RemoteKey, u64)>,
     post: Post,
     ticket: Option<u64>,
+    /// What the word of an atomic held, which the target's NIC has yet to write back.
+    fetched: Option<u64>,
+}
+
+/// A word that a NIC has read for an atomic, and what it is to hold. Until it is written back, changes by the processor are lost:
+/// a network device's atomics are not atomic to the processor's.
+#[derive(Debug)]
+struct Word {
+    at: (RemoteKey, u64),
+    atomic: Atomic,
+    /// Atomics on it that have not ended.
+    under_way: usize,
 }
 
 #[derive(Debug)]
@@ -75,6 +87,8 @@ pub(super) struct Posts {
     flying: Vec<Operation>,
     ended: VecDeque<Ended>,
     posted: u32,
+    /// Words of this NIC's rank that are not written back, by address.
+    words: BTreeMap<u64, Word>,
     /// Notices on their way to this NIC, and those that its rank has not taken.
     pub(super) notices_due: usize,
 }
@@ -167,7 +181,7 @@ impl State {
         let number = posts.posted;
         posts.posted += 1;
         let at = at.map(|(key, remote)| (*key, remote));
-        posts.flying.push(Operation { number, peer, at, post, ticket });
+        posts.flying.push(Operation { number, peer, at, post, ticket, fetched: None });
         self.schedule(time, Event::Posted { nic, number });
         Ok(())
     }
@@ -179,12 +193,20 @@ impl State {
             return self.rank_of(nic);
         };
         let peer = flying[at].peer;
+        if let (Some(_), Some((_, address))) = (flying[at].fetched, flying[at].at) {
+            self.write_back(peer, address, None);
+        }
         if self.parted(nic, peer) {
             self.held.push(Event::Posted { nic, number });
             return self.rank_of(peer);
         }
         if !self.is_dead(nic) && self.is_cut(nic, peer) {
             // Ends when the loss is known.
+            return self.rank_of(peer);
+        }
+        if let Some(fetched) = self.fetch(nic, at) {
+            self.nics[nic as usize].posts.flying[at].fetched = Some(fetched);
+            self.schedule(self.now + self.config.latency.max(self.config.jitter), Event::Posted { nic, number });
             return self.rank_of(peer);
         }
         let operation = self.nics[nic as usize].posts.flying.remove(at);
@@ -203,6 +225,49 @@ impl State {
         self.rank_of(peer)
     }
 
+    /// The first half of an atomic, if that operation of `nic` is one to be done: the target's NIC reads the word. What it held.
+    fn fetch(&mut self, nic: u32, index: usize) -> Option<u64> {
+        let operation = &self.nics[nic as usize].posts.flying[index];
+        let (Post::Atomic(atomic), Some(at), None) = (&operation.post, operation.at, operation.fetched) else {
+            return None;
+        };
+        let (atomic, peer) = (*atomic, operation.peer);
+        // What cannot be done fails in `perform`.
+        let from = resolve(self, peer, &at, atomic.width as usize).ok().filter(|_| !self.is_dead(nic))?;
+        let address = at.1;
+        if self.nics[peer as usize].posts.words.get(&address).is_none_or(|word| word.atomic.width != atomic.width) {
+            self.write_back(peer, address, Some(atomic.width as usize));
+        }
+        // SAFETY: an aligned word of registered memory of this process, as just resolved.
+        let read = || unsafe { Atomic { op: AtomicOp::Or, value: 0, ..atomic }.perform(from) };
+        let words = &mut self.nics[peer as usize].posts.words;
+        let (fetched, under_way) =
+            words.get(&address).map_or_else(|| (read(), 0), |word| (word.atomic.value, word.under_way));
+        let atomic = Atomic { op: AtomicOp::Swap, value: atomic.apply(fetched), ..atomic };
+        words.insert(address, Word { at, atomic, under_way: under_way + 1 });
+        Some(fetched)
+    }
+
+    /// The second half of an atomic: the NIC of `peer` writes back the word at `address`. Or, before it reads or changes so many bytes
+    /// there, the words among them.
+    fn write_back(&mut self, peer: u32, address: u64, bytes: Option<usize>) {
+        let end = address.saturating_add(bytes.unwrap_or(1) as u64);
+        let words = std::mem::take(&mut self.nics[peer as usize].posts.words);
+        for (start, mut word) in words {
+            let width = word.atomic.width as usize;
+            let is_meant = start < end && address < start + width as u64;
+            if is_meant && let Ok(to) = resolve(self, peer, &word.at, width) {
+                // SAFETY: an aligned word of registered memory of this process, as just resolved.
+                unsafe { word.atomic.perform(to) };
+            }
+            word.under_way -= usize::from(is_meant);
+            // The atomics that have not ended go on with what the NIC knows, whatever the processor has made of the word.
+            if !is_meant || bytes.is_none() && word.under_way > 0 {
+                self.nics[peer as usize].posts.words.insert(start, word);
+            }
+        }
+    }
+
     /// Ends what `nic` has in flight to a `peer` that it has lost.
     pub(super) fn end_posted(&mut self, nic: u32, peer: u32, error: Error) {
         let flying = std::mem::take(&mut self.nics[nic as usize].posts.flying);
@@ -215,12 +280,22 @@ impl State {
     }
 }
 
-fn perform(state: &State, operation: &Operation, data: &mut Vec<u8>) -> Result<()> {
+/// Memory of `peer`'s.
+fn resolve(state: &State, peer: u32, (key, remote): &(RemoteKey, u64), len: usize) -> Result<*mut u8> {
+    check_key(key, peer)?;
+    state.nics[peer as usize].registry.resolve(key.id, *remote, len)
+}
+
+fn perform(state: &mut State, operation: &Operation, data: &mut Vec<u8>) -> Result<()> {
     let Operation { peer, at, post, .. } = operation;
-    let Some((key, remote)) = at else { return Ok(()) };
-    check_key(key, *peer)?;
+    let Some(at) = at else { return Ok(()) };
     let len = post.len();
-    let at = state.nics[*peer as usize].registry.resolve(key.id, *remote, len)?;
+    let remote = at.1;
+    let at = resolve(state, *peer, at, len)?;
+    if operation.fetched.is_none() {
+        // One device does them all, in turn.
+        state.write_back(*peer, remote, Some(len));
+    }
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the poster guarantees the blocks until its ticket is back.
     unsafe {
@@ -239,7 +314,10 @@ fn perform(state: &State, operation: &Operation, data: &mut Vec<u8>) -> Result<(
                     offset += piece.len;
                 }
             }
-            Post::Atomic(atomic) => data.extend_from_slice(&atomic.perform(at).to_le_bytes()),
+            Post::Atomic(_) => {
+                let fetched = operation.fetched.expect("an atomic that can be done was read first");
+                data.extend_from_slice(&fetched.to_le_bytes());
+            }
             Post::Message(_) => {}
         }
     }

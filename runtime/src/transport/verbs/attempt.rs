@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::transport::atomic::{Atomic, AtomicOp, Width};
+use crate::transport::atomic::{Atomic, Width};
 use crate::transport::key::RemoteKey;
 
 #[derive(Debug)]
@@ -31,16 +31,7 @@ impl Attempt {
 
     /// `whole` after the atomic.
     fn after(&self, whole: u64) -> u64 {
-        let (held, value) = (self.part(whole), self.atomic.value);
-        let new = match self.atomic.op {
-            AtomicOp::Add => held.wrapping_add(value),
-            AtomicOp::And => held & value,
-            AtomicOp::Or => held | value,
-            AtomicOp::Xor => held ^ value,
-            AtomicOp::Swap => value,
-            AtomicOp::CompareSwap if held == self.atomic.compare => value,
-            AtomicOp::CompareSwap => held,
-        };
+        let new = self.atomic.apply(self.part(whole));
         match self.atomic.width {
             Width::Eight => new,
             Width::Four => {
@@ -121,6 +112,7 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::atomic::AtomicOp;
     use crate::transport::key::{MemoryKind, Opaque};
 
     #[test]
