@@ -74,12 +74,12 @@ pub use bellwether_runtime::transport::sim;
 pub use bellwether_runtime::vocabulary::{cheetah, gaspi, lapi, ucp};
 pub use bellwether_runtime::{
     Allgather, Allreduce, Alltoall, And, Announced, Arm, AtomicElement, AtomicOp, Barrier, Bell, Broadcast, Builder,
-    Call, CalledAt, Collectives, Completion, Context, Counter, Doing, Driver, Error, Event, Fetched, Gather, HandlerId,
-    HugePages, Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending, Piece, PlainData,
-    Pod, Posted, Product, Progress, ProgressThread, RawBells, Reactor, Reduce, Result, Returned, Rung, Scan, Scatter,
-    Segment, Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier, ThreadArray, ThreadBell,
-    ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Waitable, WakeOn, WakeUp, Word, World, Xor,
-    Zeroable, threads,
+    Call, CalledAt, Collectives, Completion, Context, ContextWakeUp, Counter, Doing, Driver, Error, Event, Fetched,
+    Gather, HandlerId, HugePages, Landed, Landing, LandingId, Loss, Mapped, Max, Min, Operation, Operator, Or, Pending,
+    Piece, PlainData, Pod, Posted, Product, Progress, ProgressThread, RawBells, Reactor, Reduce, Result, Returned,
+    Rung, Scan, Scatter, Segment, Settings, Signalled, Signaller, Simulated, Sum, Symmetric, Team, TeamBarrier,
+    ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Waitable, WakeOn,
+    WakeUp, Word, World, Xor, Zeroable, threads,
 };
 /// What [`Pool`] runs: parallel iterators, `join` and `scope`.
 pub use rayon;

@@ -43,10 +43,10 @@ pub use crate::settings::{
 pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
-    Arm, AtomicElement, Bell, Builder, Completion, Counter, Driver, Event, Fetched, Mapped, Operation, Piece, Posted,
-    Progress, RawBells, Reactor, ReservedSegments, Returned, Rung, Segment, Signalled, Signaller, Simulated, Symmetric,
-    ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, ThreadReservedSegments, ThreadSegment,
-    Threads, Waitable, WakeOn, WakeUp, Word, World, threads,
+    Arm, AtomicElement, Bell, Builder, Completion, ContextWakeUp, Counter, Driver, Event, Fetched, Mapped, Operation,
+    Piece, Posted, Progress, RawBells, Reactor, ReservedSegments, Returned, Rung, Segment, Signalled, Signaller,
+    Simulated, Symmetric, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted,
+    ThreadReservedSegments, ThreadSegment, Threads, Waitable, WakeOn, WakeUp, Word, World, threads,
 };
 #[doc(hidden)]
 pub use crate::world::{LargeJob, Lent, Poller, Reach, Served, Server, Working};

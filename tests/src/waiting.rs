@@ -242,7 +242,7 @@ pub fn messages_at_once(
 }
 
 /// The ways to put at once.
-pub const PUT_WAYS: usize = 18;
+pub const PUT_WAYS: usize = 20;
 /// Elements of a part.
 const PART: usize = 64;
 
@@ -308,7 +308,9 @@ impl Puts<'_> {
                 |put| put.try_put(&array, 1, start, &values),
             ),
             16 => context.try_put(&array, 1, start, value),
-            _ => context.try_put_bell(&array, 1, start, value, &of_threads),
+            17 => context.try_put_bell(&array, 1, start, value, &of_threads),
+            18 => context.try_put_segment(1, *segment, at, bytes.as_flattened()),
+            _ => context.try_put_segment_bell(1, *segment, at, bytes.as_flattened(), &of_threads),
         }
     }
 }
@@ -339,6 +341,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         // The network has made its connections, and knows the memory of rank 1, before that stays away.
         world.put_segment(1, number, 0, &[0; 8])?;
         context.put(&numbers.for_threads(), 1, 0, 0)?;
+        context.put_segment(1, number, 0, &[0; 8])?;
         context.flush(1)?;
     }
     world.barrier()?;
@@ -402,7 +405,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         let refused = refusals.load(0) as usize;
         let came = |at: usize| -> Result<u64> {
             let mut bytes = [0; 8];
-            if [7, 8].contains(&way) {
+            if [7, 8, 18, 19].contains(&way) {
                 segment.read(8 * at, &mut bytes)?;
                 return Ok(u64::from_ne_bytes(bytes));
             }
@@ -420,7 +423,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
             11 => signals.signals(0),
             _ => bell.count()?,
         };
-        if [2, 8, 11, 13].contains(&way) {
+        if [2, 8, 11, 13, 19].contains(&way) {
             assert_eq!(rings, parts as u64 - 1, "way {way}: one ring for each put, and none for what was refused");
         }
     }

@@ -28,7 +28,8 @@ fn run(name: &str) {
             watchdog::at(format!("{name}: {network}, seed {seed}"));
             let posted = config.memory == Memory::Posted;
             let ran = Simulated::new(config).run(|world| {
-                row(&Task { world, virtual_time: true, mapped: false, posted, processes: false, share: 1 });
+                let (mapped, announced) = (false, true);
+                row(&Task { world, virtual_time: true, mapped, posted, announced, processes: false, share: 1 });
             });
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
         }

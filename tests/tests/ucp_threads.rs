@@ -34,7 +34,7 @@ fn run(name: &str) {
         let mapped = settings.transport == Transport::Auto;
         let ran = Threads::new(ranks).settings(settings).deadline(LIMIT).run(|world| {
             let share = if mapped { 5 } else { 1 };
-            row(&Task { world, virtual_time: false, mapped, posted: false, processes: false, share });
+            row(&Task { world, virtual_time: false, mapped, posted: false, announced: true, processes: false, share });
         });
         ran.unwrap_or_else(|error| panic!("{ranks} ranks, {what}: {error}"));
     }
@@ -47,7 +47,8 @@ fn w06_a_million_ping_pongs_lose_nothing() {
     const LIMIT: Duration = Duration::from_secs(600);
     let _guard = watchdog::guard("a million ping-pongs", LIMIT);
     let ran = Threads::new(2).deadline(LIMIT).run(|world| {
-        let task = Task { world, virtual_time: false, mapped: true, posted: false, processes: false, share: 1000 };
+        let (mapped, announced) = (true, true);
+        let task = Task { world, virtual_time: false, mapped, posted: false, announced, processes: false, share: 1000 };
         ping_pong(&task, 1_000_000);
     });
     ran.expect("runs");

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +10,10 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Completion, Error, Reactor, Result, Settings, Team, Threads, Transport, World};
+use bellwether_runtime::{Arm, Completion, Error, Reactor, Result, Settings, Team, Threads, Transport, World};
 use bellwether_tests::watchdog;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::LocalSet;
@@ -22,8 +25,12 @@ const WHILE: Duration = Duration::from_millis(100);
 const FEW: usize = 100;
 
 fn on_threads(name: &str, ranks: usize, program: impl Fn(&World) -> Result<()> + Sync) {
+    over(&[Transport::Auto, Transport::ShmContract], name, ranks, program);
+}
+
+fn over(transports: &[Transport], name: &str, ranks: usize, program: impl Fn(&World) -> Result<()> + Sync) {
     let _guard = watchdog::guard(name, LIMIT);
-    for transport in [Transport::Auto, Transport::ShmContract] {
+    for &transport in transports {
         watchdog::at(format!("{name}: {transport:?}"));
         let mut settings = Settings::default();
         settings.transport = transport;
@@ -107,6 +114,44 @@ fn a_future_that_is_not_ready_lets_any_executor_sleep() {
 }
 
 #[test]
+fn every_kind_of_future_lets_an_executor_sleep() {
+    const NAP: Duration = Duration::from_millis(25);
+    on_threads("every kind", 2, |world| {
+        let (words, team, me) = (world.alloc::<u64>(1)?, Team::world(world)?, world.rank() as u64);
+        world.barrier()?;
+        if world.rank() == 1 {
+            // It serves the call and the message when it comes to the collective.
+            world.sleep(NAP);
+            assert_eq!(team.allgather(&[me])?, [0, 1]);
+            world.sleep(NAP);
+            team.barrier()?;
+            world.sleep(NAP);
+            words.signal(0, 0)?;
+        } else {
+            let driver = world.wake_up()?.reactor()?.into_driver()?;
+            let polls: [Cell<usize>; 5] = Default::default();
+            let begun = Instant::now();
+            run(with(driver, async {
+                let handled = Completion::new();
+                world.operation().handled(&handled).invoke(1, (), |_, ()| ())?;
+                let call = world.call(1, 5, |_, number: u64| number + 1)?;
+                let gathered = Counted(Box::pin(team.allgather_async(vec![me])), &polls[0]);
+                assert_eq!(Counted(Box::pin(call), &polls[1]).await?, 6);
+                Counted(Box::pin(handled), &polls[2]).await?;
+                assert_eq!(gathered.await?, [0, 1]);
+                Counted(Box::pin(team.barrier_async()), &polls[3]).await?;
+                Counted(Box::pin(words.signalled(0, 1)), &polls[4]).await.map(drop)
+            }))?;
+            // What announces nothing is looked at each millisecond.
+            let looks = begun.elapsed().as_millis() as usize;
+            let few = if world.settings().transport == Transport::Auto { FEW } else { FEW + looks };
+            assert!(polls.iter().all(|polls| polls.get() < few), "{polls:?} polls");
+        }
+        world.barrier()
+    });
+}
+
+#[test]
 fn without_a_driver_futures_make_progress_when_they_are_polled() {
     on_threads("no driver", 2, |world| {
         let bell = world.bell()?;
@@ -116,6 +161,25 @@ fn without_a_driver_futures_make_progress_when_they_are_polled() {
         drop(world.wake_up()?.reactor()?.into_driver()?);
         bell.ring(1 - world.rank())?;
         assert!(run(bell.rung(2))? >= 2);
+        world.barrier()
+    });
+}
+
+/// Completions and lent buffers belong to no world, and what they wait for comes by its progress.
+#[test]
+fn without_a_driver_completions_and_buffers_make_progress_too() {
+    const LEN: usize = 100_000;
+    over(&[Transport::Auto, Transport::ShmContract, Transport::Tcp], "no driver, no world", 2, |world| {
+        let (numbers, other) = (world.alloc::<u64>(LEN)?, 1 - world.rank());
+        world.barrier()?;
+        // Handled there as soon as this rank's peer awaits its own.
+        let done = Completion::new();
+        world.operation().handled(&done).invoke(other, (), |_, ()| ())?;
+        run(done)?;
+        let returned = world.operation().put_owned(&numbers, other, 0, vec![7; LEN])?;
+        assert_eq!(run(returned)?.len(), LEN);
+        world.barrier()?;
+        assert!((0..LEN).all(|index| numbers.load(index) == 7));
         world.barrier()
     });
 }
@@ -318,6 +382,160 @@ fn an_operation_that_is_dropped_keeps_its_buffer_and_takes_effect() {
             assert!((0..LEN).all(|index| numbers.load(index) == index as u64));
         } else {
             assert_eq!(drops.load(Ordering::SeqCst), 1, "dropped once, when it was read");
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_loop_of_mio_has_the_descriptor() {
+    on_threads("mio", 2, |world| {
+        let bell = world.bell()?;
+        world.barrier()?;
+        if world.rank() == 1 {
+            world.sleep(Duration::from_millis(20));
+            bell.ring(0)?;
+        } else {
+            const TOKEN: mio::Token = mio::Token(7);
+            let wake_up = world.wake_up()?;
+            wake_up.trust_announcements();
+            let (mut poll, mut events) = (mio::Poll::new().expect("a poll"), mio::Events::with_capacity(4));
+            let descriptor = wake_up.as_raw_fd();
+            let mut source = mio::unix::SourceFd(&descriptor);
+            poll.registry().register(&mut source, TOKEN, mio::Interest::READABLE).expect("takes it");
+            while bell.count()? == 0 {
+                if wake_up.progress()? > 0 || wake_up.arm_unless(|| bell.count().is_ok_and(|n| n > 0))? == Arm::Busy {
+                    continue;
+                }
+                poll.poll(&mut events, Some(LIMIT / 2)).expect("polls");
+                let told: Vec<_> = events.iter().map(|event| (event.token(), event.is_readable())).collect();
+                assert_eq!(told, [(TOKEN, true)], "the ring is not announced");
+            }
+        }
+        world.barrier()
+    });
+}
+
+/// What an epoll tells within so long: the data of its events.
+fn told(epoll: &OwnedFd, limit: Duration) -> Vec<u64> {
+    let mut events = Vec::with_capacity(8);
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    epoll::wait(epoll, spare_capacity(&mut events), Some(&limit)).expect("waits");
+    events.iter().map(|event| event.data.u64()).collect()
+}
+
+#[test]
+fn contexts_in_one_epoll_are_told_apart() {
+    const LEN: usize = 1000;
+    over(&[Transport::Auto, Transport::ShmContract, Transport::Tcp], "contexts in an epoll", 2, |world| {
+        let (numbers, transport) = (world.alloc::<u64>(LEN)?, world.settings().transport);
+        (0..LEN).for_each(|index| numbers.store(index, index as u64));
+        world.barrier()?;
+        if world.rank() == 0 {
+            let array = numbers.for_threads();
+            let contexts = [world.context()?, world.context()?];
+            let wake_ups = [contexts[0].wake_up()?, contexts[1].wake_up()?];
+            let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+            let settle = |which: usize| -> Result<()> {
+                while wake_ups[which].progress()? > 0 || wake_ups[which].arm()? == Arm::Busy {}
+                Ok(())
+            };
+            for (data, wake_up) in wake_ups.iter().enumerate() {
+                // With its timer one that hears of nothing would only be slow. There is none but for what this network does not announce.
+                wake_up.trust_announcements();
+                epoll::add(&outer, wake_up, epoll::EventData::new_u64(data as u64), epoll::EventFlags::IN)
+                    .expect("adds");
+                settle(data)?;
+            }
+            for round in 0..20 {
+                let (one, other) = (round % 2, 1 - round % 2);
+                let mut got = contexts[one].get_slice_async(&array, 1, 0, LEN);
+                while !got.is_done() {
+                    if wake_ups[one].progress()? > 0 || wake_ups[one].arm()? == Arm::Busy {
+                        continue;
+                    }
+                    let told = told(&outer, LIMIT / 2);
+                    assert!(!told.is_empty(), "round {round}: the get has not ended, and nothing is announced");
+                    // What is left of its earlier connection may be told too.
+                    if told.contains(&(other as u64)) {
+                        settle(other)?;
+                    }
+                }
+                assert!(got.wait()?.iter().enumerate().all(|(index, value)| index as u64 == *value));
+                settle(one)?;
+            }
+            // A signal is for one of them, and told once. Where memory is mapped nothing else comes.
+            let is_exact = transport == Transport::Auto;
+            wake_ups[1].signaller().signal()?;
+            let told_of = told(&outer, LIMIT / 2);
+            assert!(told_of == [1] || (!is_exact && told_of.contains(&1)), "{told_of:?}");
+            assert_eq!(wake_ups[1].arm()?, Arm::Busy);
+            settle(1)?;
+            assert!(!is_exact || told(&outer, Duration::ZERO).is_empty());
+        }
+        world.barrier()
+    });
+}
+
+/// Polls a future once. One that is not ready must not have asked to be polled again.
+fn poll_quietly<T>(future: Pin<&mut impl Future<Output = Result<T>>>, woken: &Arc<Counts>) -> Result<Option<T>> {
+    let before = woken.0.load(Ordering::SeqCst);
+    match future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(woken)))) {
+        Poll::Ready(outcome) => outcome.map(Some),
+        Poll::Pending => {
+            assert_eq!(woken.0.load(Ordering::SeqCst), before, "a future asks to be polled again at once");
+            Ok(None)
+        }
+    }
+}
+
+#[test]
+fn futures_of_contexts_sleep_until_something_ends() {
+    over(&[Transport::ShmContract, Transport::Tcp], "futures of contexts", 2, |world| {
+        // In several requests. The contract announces none of them, and is looked at each millisecond.
+        let len = if world.settings().transport == Transport::Tcp { 100_000 } else { 10_000 };
+        let numbers = world.alloc::<u64>(len)?;
+        world.barrier()?;
+        if world.rank() == 0 {
+            let (array, context) = (numbers.for_threads(), world.context()?);
+            let woken = Arc::new(Counts(AtomicUsize::new(0), false));
+            // With a descriptor of the context.
+            let wake_up = context.wake_up()?;
+            wake_up.trust_announcements();
+            wake_up.turn()?;
+            for round in 0..5 {
+                let mut put = pin!(context.put_slice_async(&array, 1, 0, &vec![round; len / 10]));
+                let mut got = pin!(context.get_slice_async(&array, 1, len / 2, len / 2));
+                let (mut is_put, mut is_got) = (false, false);
+                while !(is_put && is_got) {
+                    is_put = is_put || poll_quietly(put.as_mut(), &woken)?.is_some();
+                    is_got = is_got || poll_quietly(got.as_mut(), &woken)?.is_some();
+                    if is_put && is_got {
+                        break;
+                    }
+                    let before = woken.0.load(Ordering::SeqCst);
+                    while woken.0.load(Ordering::SeqCst) == before {
+                        assert!(wake_up.poll(Some(LIMIT / 2))?, "round {round}: nothing is announced");
+                        wake_up.turn()?;
+                    }
+                }
+            }
+            drop(wake_up);
+            // With a driver of the world, which looks at contexts.
+            let reactor = world.wake_up()?.reactor()?;
+            let wake_up = world.wake_up()?;
+            for round in 0..5 {
+                // A future that got ready in its last check has left its waker, which the next poll may wake.
+                let woken = Arc::new(Counts(AtomicUsize::new(0), false));
+                let mut got = pin!(context.get_slice_async(&array, 1, len / 2, len / 2));
+                while poll_quietly(got.as_mut(), &woken)?.is_none() {
+                    let before = woken.0.load(Ordering::SeqCst);
+                    while woken.0.load(Ordering::SeqCst) == before {
+                        assert!(wake_up.poll(Some(LIMIT / 2))?, "round {round}: nothing is announced");
+                        reactor.turn()?;
+                    }
+                }
+            }
         }
         world.barrier()
     });

@@ -48,6 +48,24 @@ impl Engine {
         sleeps
     }
 
+    /// What a future does that is not ready, belongs to no world and has no driver: makes progress for the worlds of this thread, as a world's
+    /// own futures do for theirs. A wait that polls futures does that itself, and in a handler nothing may. Errors of messages are kept for
+    /// the world's next poll.
+    pub(crate) fn turn_thread() {
+        let may_turn = |engine: &Rc<Engine>| engine.is_own() && !engine.is_driving() && !engine.interface.delivering();
+        let engines = ENGINES.try_with(|engines| {
+            let engines = engines.borrow();
+            engines.iter().filter_map(Weak::upgrade).filter(may_turn).collect::<Vec<_>>()
+        });
+        for engine in engines.unwrap_or_default() {
+            if engine.turn() == 0 {
+                // What a failed rank owes ends in the next turns.
+                engine.first_lost();
+                engine.idle_poll();
+            }
+        }
+    }
+
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
     /// more: a network may have taken what it sends only when it is connected, and does not tell.
     pub(super) fn turn_others(&self) -> bool {

@@ -37,6 +37,23 @@ pub fn until_readable(descriptors: &[BorrowedFd<'_>], limit: Duration) -> bool {
     rustix::event::poll(&mut polled, Some(&timespec(limit))).is_ok_and(|ready| ready > 0)
 }
 
+#[cfg(test)]
+thread_local! {
+    static CALLS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// This thread wakes somebody by a system call.
+#[cfg(test)]
+fn note_call() {
+    CALLS.set(CALLS.get() + 1);
+}
+
+/// System calls of this thread that wake somebody.
+#[cfg(test)]
+pub fn calls() -> u64 {
+    CALLS.get()
+}
+
 fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }

@@ -67,6 +67,8 @@ impl WakeSocket {
 pub fn ring(name: u64) -> bool {
     let Some(sender) = sender() else { return false };
     let Ok(address) = address(name) else { return false };
+    #[cfg(test)]
+    super::note_call();
     let would_block = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
     match sender.send_to_addr(&[1], &address) {
         Ok(_) => true,

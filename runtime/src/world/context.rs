@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use super::{AtomicElement, PlainData, ThreadArray, ThreadBell, World};
 use crate::bounds::OneAtATime;
-use crate::engine::{Atomic, Change, Get, OpenStream, Outlet, Stream};
+use crate::engine::{Atomic, Change, Engine, Get, OpenStream, Outlet, Stream};
 use crate::error::{Placed, Result};
 use crate::memory::copy;
 use crate::message::SealedTable;
@@ -129,6 +129,10 @@ impl ThreadContext {
     }
 
     pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub(super) fn open_stream(&self) -> &Arc<OpenStream> {
         &self.stream
     }
 
@@ -560,8 +564,9 @@ impl ThreadContext {
 /// It was posted when it was made. Where memory is mapped it is done at once. It owns its buffers, so dropping it is safe at any
 /// time: a get is forgotten then, a put or an atomic still happens.
 ///
-/// Any executor can poll it. It makes progress of its context alone and asks to be polled again at once, so poll it in an executor
-/// that has nothing better to do, or wait for it.
+/// Any executor can poll it. It makes progress of its context alone. With a [`ContextWakeUp`](super::ContextWakeUp) of the context it sleeps
+/// until something ends; with a [`Reactor`](super::Reactor) of the world on this thread it is polled each millisecond. Without either it asks
+/// to be polled again at once.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 #[derive(Debug)]
 pub struct ThreadPosted<'a, R> {
@@ -650,10 +655,18 @@ impl<R> Future for ThreadPosted<'_, R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
-        if self.is_done() {
+        let stream = Arc::clone(&self.stream);
+        if let Some(found) = stream.poll_or_sleep(context.waker(), || self.try_advance().then_some(())) {
+            return found.map_or(Poll::Pending, |()| Poll::Ready(self.take()));
+        }
+        // A driver of the world looks at contexts each millisecond.
+        let sleeps = !self.is_done() && Engine::has_drivers() && Engine::sleep_on_thread(context);
+        if self.try_advance() {
             return Poll::Ready(self.take());
         }
-        context.waker().wake_by_ref();
+        if !sleeps {
+            context.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

@@ -6,6 +6,7 @@ mod bell;
 mod broadcast;
 mod collective;
 mod context;
+mod context_wakeup;
 #[cfg(feature = "mpi")]
 mod from_mpi;
 mod heaps;
@@ -56,6 +57,7 @@ use serde::{Serialize, de::DeserializeOwned};
 pub use self::atomics::{AtomicElement, Word};
 pub use self::bell::{Bell, Rung};
 pub use self::context::{ThreadContext, ThreadPosted};
+pub use self::context_wakeup::ContextWakeUp;
 pub use self::large::LargeJob;
 pub use self::mapped::Mapped;
 pub use self::operation::{Completion, Counter, Event, Fetched, Operation};

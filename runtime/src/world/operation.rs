@@ -129,8 +129,9 @@ impl Counter {
 /// errors. If it was given to none, it is ready at once. If the call of an operation failed, or was never made, or if its world or its
 /// context ended before it, that is an error too: [`Error::InvalidArgument`], or the call's own for a message with a *handled* event.
 ///
-/// It makes no progress by itself: await it in [`World::block_on`], or wait by [`World::wait_completion`] or
-/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
+/// Await it in [`World::block_on`] or in an executor of the thread of its world, where each poll makes progress unless a
+/// [`Reactor`](super::Reactor) does, or wait by [`World::wait_completion`]. Operations of a context end in that one's own calls:
+/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion) waits for them. Dropping it cancels nothing.
 /// Its errors name the place where it was made.
 #[derive(Debug)]
 pub struct Completion {
@@ -172,8 +173,14 @@ impl Future for Completion {
             return Poll::Ready(outcome);
         }
         if !engine::Engine::has_drivers() {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            engine::Engine::turn_thread();
+            return match self.outcome() {
+                Some(outcome) => Poll::Ready(outcome),
+                None => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            };
         }
         // An operation may also end by a context, in another thread.
         self.group.wake_at_end(context.waker());

@@ -12,8 +12,8 @@ use crate::transport::lock::Mutex;
 /// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
 /// If the put failed, it gives the buffer back all the same; the put's events tell of the error.
 ///
-/// It makes no progress by itself: await it in [`World::block_on`](super::World::block_on), or poll the world and
-/// [take](Returned::take) the buffer. A buffer of a [`ThreadOperation`](super::ThreadOperation) comes back in a call of its context that
+/// Await it in [`World::block_on`](super::World::block_on) or in an executor of the thread of its world, where each poll makes progress
+/// unless a [`Reactor`](super::Reactor) does, or poll the world and [take](Returned::take) the buffer. A buffer of a [`ThreadOperation`](super::ThreadOperation) comes back in a call of its context that
 /// makes progress: wait for it with [`ThreadContext::wait_returned`](super::ThreadContext::wait_returned). Dropping it drops the buffer
 /// when the network has read it. If the world ends before that, the buffer is leaked and does not come.
 #[derive(Debug)]
@@ -78,8 +78,14 @@ impl<B> Future for Returned<B> {
             return Poll::Ready(Ok(buffer));
         }
         if !Engine::has_drivers() {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            Engine::turn_thread();
+            return match self.take() {
+                Some(buffer) => Poll::Ready(Ok(buffer)),
+                None => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            };
         }
         // It may also come back by a context, in another thread.
         let waker = context.waker().clone();

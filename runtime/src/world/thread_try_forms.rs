@@ -135,6 +135,37 @@ impl ThreadContext {
         .placed_here()
     }
 
+    /// As [`ThreadContext::put_segment`], but does not wait for room. Over a network the first use of a segment of a rank reads that rank's
+    /// table of segments, and waits for it.
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.stream().try_put_segment("try_put_segment", (rank, number), offset, source, None).placed_here()
+    }
+
+    /// As [`ThreadContext::put_segment_bell`], but does not wait for room, as [`ThreadContext::try_put_segment`].
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_segment_bell`], and [`Error::WouldBlock`]: nothing was put, and nothing rung.
+    #[track_caller]
+    pub fn try_put_segment_bell(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+        bell: &ThreadBell<'_>,
+    ) -> Result<()> {
+        const DOING: &str = "try_put_segment_bell";
+        (|| -> Result<()> {
+            let words = bell.words(self.stream(), DOING, rank)?;
+            self.stream().try_put_segment(DOING, (rank, number), offset, source, Some(words))
+        })()
+        .placed_here()
+    }
+
     fn try_put_apart<T: PlainData>(
         &self,
         operation: &'static str,

@@ -67,7 +67,7 @@ pub enum WakeOn {
 /// armed descriptor readable after 50 ms at most, since a ring may fail; after 1 ms on a network that announces nothing.
 /// [`WakeUp::poll`] and [`WakeUp::wait`] sleep on where only that timer has expired.
 ///
-/// Completions of a [`ThreadContext`](super::ThreadContext) are not announced, and contexts have no descriptor of their own.
+/// Completions of a [`ThreadContext`](super::ThreadContext) are not announced: contexts have [descriptors](super::ContextWakeUp) of their own.
 ///
 /// What came before the arming, and is delivered by progress, makes [`WakeUp::arm`] return [`Arm::Busy`]. What is only a store in this rank's
 /// memory (a [bell](super::Bell), a [signal](super::Symmetric::signals)) it cannot know of: check that after arming and before the
@@ -223,10 +223,10 @@ impl WakeUp {
         self.engine.nap_until_event(&self.wakeup, STORED).placed()
     }
 
-    /// Times that the timer has found a message of which no ring had told, in [`WakeUp::poll`] and [`WakeUp::wait`]: for tests.
+    /// For tests: from now on no timer makes the descriptor readable in the place of an announcement, nor does a notice of virtual time.
     #[doc(hidden)]
-    pub fn found_by_timer(&self) -> u64 {
-        self.wakeup.found_by_timer()
+    pub fn trust_announcements(&self) {
+        self.wakeup.trust_announcements();
     }
 
     /// Makes the descriptor readable from any thread of this process.
@@ -308,6 +308,10 @@ impl Signaller {
         Signaller { signals: Arc::clone(wakeup.signals()), owner: wakeup.owner(), rank: engine.rank, pace }
     }
 
+    pub(super) fn of_context(signals: &Arc<OwnedFd>, owner: Owner, rank: usize) -> Signaller {
+        Signaller { signals: Arc::clone(signals), owner, rank, pace: None }
+    }
+
     /// Makes the descriptor readable: ends a wait or a poll, or makes the next [`WakeUp::arm`] [`Arm::Busy`]. Several signals before that
     /// count as one. Does nothing when the last wake-up of the world is gone. Never blocks, except that on a simulated network it takes
     /// the network's lock. There, virtual time does not wait for threads that are not ranks: a wait that only such a thread would end fails with
@@ -338,7 +342,8 @@ impl Signaller {
 /// While there is one, the futures of this library that are not ready wait to be woken, so that the executor's thread can sleep. Without one
 /// they ask to be polled again at once. Call [`Reactor::turn`] once at the beginning and each time the descriptor is readable: it makes
 /// progress, arms the descriptor and wakes the tasks. Everything stays on the thread of the world. [`Driver`] is such a
-/// loop as a future. Futures of [contexts](super::ThreadContext) over a network ask to be polled again in any case.
+/// loop as a future. Futures of [contexts](super::ThreadContext) over a network are polled each
+/// millisecond, unless their context has a [descriptor](super::ContextWakeUp).
 ///
 /// When something comes all tasks that wait are woken, and each checks what it waits for.
 ///

@@ -92,7 +92,7 @@ pub fn w14(task: &Task<'_>) {
                     if is_over.load(Ordering::SeqCst) {
                         break;
                     }
-                    assert!(!task.mapped, "woken before the signal");
+                    assert!(!task.announced, "woken before the signal");
                     here.drain();
                 }
             });
@@ -158,7 +158,7 @@ pub fn w15(task: &Task<'_>) {
 pub fn w16(task: &Task<'_>) {
     let here = Run::new(task);
     here.by_itself(|| {
-        if task.mapped {
+        if task.announced {
             here.worker.arm().expect("nothing waits");
             here.worker.signal().expect("signals");
             assert_eq!(here.worker.arm(), Err(Status(BUSY)));
@@ -180,7 +180,7 @@ pub fn w17(task: &Task<'_>) {
             here.worker.signal().expect("signals");
         }
         assert!(here.readable(NOW));
-        if task.mapped {
+        if task.announced {
             assert_eq!(here.worker.arm(), Err(Status(BUSY)));
             here.worker.arm().expect("both were one");
         }
@@ -197,12 +197,12 @@ pub fn w18(task: &Task<'_>) {
         let (worker, arm_loop) = (&here.worker, || while here.worker.arm() == Err(Status(BUSY)) {});
         let quiet = |what: &str| {
             // Over a network something else may come.
-            if task.mapped {
+            if task.announced {
                 assert!(here.is_quiet(), "{what}");
             }
         };
         let arm = || {
-            if task.mapped {
+            if task.announced {
                 worker.arm().expect("nothing waits");
             } else {
                 here.arm();

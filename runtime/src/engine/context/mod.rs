@@ -19,6 +19,7 @@ mod siblings;
 mod straight;
 mod track;
 mod wait;
+mod wakeup;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -35,6 +36,8 @@ pub(super) use self::segments::{Flush, Leaving};
 use self::segments::{Users, Using};
 use self::siblings::{Siblings, Uses};
 use self::wait::Ends;
+use self::wakeup::Sleepers;
+pub(crate) use self::wakeup::StreamWakeup;
 use super::Engine;
 use super::mapped_segments::MappedSegments;
 use super::networks::{ApartNetworks, Networks};
@@ -216,6 +219,7 @@ pub(crate) struct Stream {
     home: Home,
     /// Where in a slot the words are that count handled messages of contexts.
     handled: usize,
+    sleepers: Sleepers,
     /// `None` if the memory of all ranks is mapped.
     network: Option<Network>,
 }
@@ -329,6 +333,7 @@ impl Engine {
             cuts: Arc::clone(self.losses.borrow().cuts()),
             home: Home { thread, engine: Rc::as_ptr(self), shared: Arc::clone(&self.contexts.shared) },
             handled: self.layout.handled,
+            sleepers: Sleepers::default(),
             network,
         });
         if stream.network.is_some() {

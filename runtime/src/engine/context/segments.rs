@@ -404,6 +404,36 @@ impl Stream {
         }
     }
 
+    /// As [`Stream::put_segment`], then rings a bell there, if there is room for the first part now. `bell`: its words, as for
+    /// [`Stream::ring`].
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`]; [`Error::WouldBlock`]: nothing was put or rung, and the context has made progress.
+    pub(crate) fn try_put_segment(
+        &self,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        bytes: &[u8],
+        bell: Option<[usize; 2]>,
+    ) -> Result<()> {
+        let locate = |offset| self.locate_segment(doing, (rank, number), offset, bytes.len(), false);
+        if let Access::Network(at) = locate(offset)? {
+            let outcome = self.try_put(doing, rank, Some((at, bytes)), bell);
+            return self.unless_closed(doing, rank, number, outcome);
+        }
+        // What the network does there comes before the ring. It is looked for before the put.
+        if bell.is_some() && self.network.is_some() && !self.driven().is_settled(self, doing, rank)? {
+            self.poll(doing)?;
+            return Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() });
+        }
+        self.put_segment(Stream::locate_segment, doing, (rank, number), offset, bytes)?;
+        match bell {
+            Some(_) => self.try_put(doing, rank, None, bell),
+            None => Ok(()),
+        }
+    }
+
     /// As [`Stream::put_segment`], but a long source is in flight on return. It may be changed when `events` happen, and when nothing of this
     /// context is in flight; after an error only then.
     ///

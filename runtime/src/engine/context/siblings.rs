@@ -111,6 +111,7 @@ impl Stream {
                 Err(error) => driven.faults.push_back(error),
             }
         }
+        self.sleepers.arm_again(&driven);
         done
     }
 }

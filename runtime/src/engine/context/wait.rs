@@ -107,6 +107,7 @@ impl Stream {
     /// Locks the networks' state and counts a use. Yields while the rank's own thread drains this context.
     pub(super) fn driven(&self) -> Guard<'_, Driven> {
         let network = self.network.as_ref().expect("only called where ranks are not all mapped here");
+        self.sleepers.disarm();
         while self.is_drained_elsewhere(network) {
             rustix::thread::sched_yield();
         }
@@ -376,10 +377,13 @@ impl Driven {
         }
         // While a loss is doubtful the first to ask for its error waits until the roster knows: not here.
         if self.losses.has_doubts() {
+            stream.sleepers.found(done);
             return done;
         }
         let sent = if self.kept.is_empty() { 0 } else { self.post_all_kept(stream) };
-        done + sent + self.advance_tracked(stream)
+        let done = done + sent + self.advance_tracked(stream);
+        stream.sleepers.found(done);
+        done
     }
 
     /// Wakes targets that sleep or fall asleep while a ring to them is in flight: on these networks a ring causes no event at
