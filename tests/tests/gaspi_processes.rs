@@ -69,3 +69,9 @@ fn g46_what_a_process_took_before_it_left_is_complete() {
     let settings = [("BELLWETHER_RANKS", "4"), ("BELLWETHER_TRANSPORT", "tcp")];
     run(command(PROGRAM).envs(settings).arg("leaving"), LIMIT).expect_success();
 }
+
+#[test]
+fn g71_queues_are_made_and_counted_while_another_thread_finds_no_room() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
+    run(command(PROGRAM).envs(settings).arg("stopped"), LIMIT).expect_success();
+}

@@ -14,11 +14,13 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let folder = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
+    // `stopped`: two processes, one of which is stopped for a while.
     // `leaving`: every process but the first leaves as soon as it is told to.
     // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
+        Some("stopped") => Some(killed::one_is_stopped),
         Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),
         _ => None,
     };

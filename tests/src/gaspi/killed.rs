@@ -18,6 +18,8 @@ const GO: u32 = 50;
 const SOON: Duration = Duration::from_secs(20);
 /// Bytes that a network takes a while to carry.
 const LONG: u64 = 1 << 20;
+/// How long a process is stopped. A thread that posts is without room long before.
+const SHORT_STOP: Duration = Duration::from_millis(300);
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
@@ -316,4 +318,45 @@ pub fn each_leaves(task: Task) {
         assert_eq!(p.queue_size(queue), Ok(0));
     }
     assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
+}
+
+/// Of two processes the second is stopped until a thread of the first has found no room for what it posts. Calls that do not need its queue go
+/// on meanwhile.
+///
+/// # Panics
+/// If a call fails.
+pub fn one_is_stopped(task: &Task) {
+    let p = &task.process;
+    ok("config_set", p.config_set(Config { queue_size_max: 4096, ..Config::default() }));
+    task.works_as_set(|here| {
+        ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+        if here.me == 1 {
+            here.fill(0, &std::process::id().to_ne_bytes());
+            here.tell(0, GO, 1, 0);
+            ok("wait", p.wait(0, Block));
+            return;
+        }
+        here.take(GO);
+        ok("read", p.read(part(0, 0, 4), 1, 1, Block));
+        ok("wait", p.wait(1, Block));
+        let pid = i32::from_ne_bytes(here.bytes(0, 4).try_into().expect("four bytes"));
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        let signal = |signal| rustix::process::kill_process(pid, signal).expect("a process of this user");
+        signal(rustix::process::Signal::STOP);
+        watchdog::at("a process that is stopped");
+        std::thread::scope(|scope| {
+            // More than a network takes.
+            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 4096), 1, 1, Block))));
+            let begin = Instant::now();
+            while begin.elapsed() < SHORT_STOP {
+                assert_eq!(p.queue_num(), Ok(8));
+                let queue = ok("queue_create", p.queue_create(Test));
+                assert_eq!(queue, 8);
+                ok("queue_delete", p.queue_delete(queue));
+            }
+            assert!(!posts.is_finished(), "it posts more than there is room for");
+            signal(rustix::process::Signal::CONT);
+        });
+        ok("wait", p.wait(1, Block));
+    });
 }
