@@ -24,6 +24,7 @@ program_tests! { SUITE on [1, 2, 4];
     g67_to_g69_a_passive_server, g67_to_g69_a_passive_server_under_mpirun: "server";
     g41_to_g59_lists_reads_and_memory_of_the_program, g41_to_g59_lists_under_mpirun: "calls";
     g18_to_g70_every_code, g18_to_g70_every_code_under_mpirun: "misuse";
+    g44_g51_queues_and_transfers_at_their_limits, g44_g51_queues_and_transfers_at_their_limits_under_mpirun: "limits";
     g17_threads_with_a_queue_each, g17_threads_with_a_queue_each_under_mpirun: "threads";
 }
 

@@ -80,7 +80,7 @@ fn list(text: &str) -> Result<Vec<HostSlots>, String> {
     }
 }
 
-/// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`.
+/// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`. What else follows is left alone.
 fn file(path: &Path) -> anyhow::Result<Vec<HostSlots>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     lines(&text).map_err(anyhow::Error::msg).with_context(|| format!("cannot use {}", path.display()))
@@ -92,17 +92,14 @@ fn lines(text: &str) -> Result<Vec<HostSlots>, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let next = match words[..] {
             [] => continue,
-            [host] => place(host, Some(1))?,
-            [host, slots] if slots.starts_with("slots=") => {
+            [host, slots, ..] if slots.starts_with("slots=") => {
                 let HostSlots { name, slots: None } = place(host, None)? else {
                     return Err(format!("`{line}`: the number of ranks stands there twice; keep `slots=N` or `:N`"));
                 };
                 HostSlots { name, slots: Some(number(&slots["slots=".len()..], line)?) }
             }
-            [_, ref more @ ..] => {
-                let more = more.join(" ");
-                return Err(format!("`{line}`: expected nothing or `slots=N` behind the host, not `{more}`"));
-            }
+            // Further words are for other launchers: gaspi_run takes the first one.
+            [host, ..] => place(host, Some(1))?,
         };
         match (places.last_mut(), next.slots) {
             (Some(HostSlots { name, slots: Some(slots) }), Some(more)) if *name == next.name => {
@@ -253,18 +250,11 @@ mod tests {
         assert_eq!(lines(here), Ok(vec![of("node7", Some(2)), of("node8", Some(2)), of("node7", Some(4))]));
         assert_eq!(lines("\n# none\n"), Err("it names no host".into()));
         assert_eq!(lines("fe80::1 slots=2\n"), Ok(vec![of("fe80::1", Some(2))]));
+        let more = "node7 cores=8 4\nnode8 slots=2 max_slots=4\nnode9:3 rack2\n";
+        assert_eq!(lines(more), Ok(vec![of("node7", Some(1)), of("node8", Some(2)), of("node9", Some(3))]));
         let most = format!("a:{0}\na:{0}\n", usize::MAX);
         assert_eq!(lines(&most), Ok(vec![of("a", Some(usize::MAX))]));
-        for wrong in [
-            "node7 4",
-            "node7 slots=0",
-            "node7 slots=",
-            "node7:",
-            "node7:2 slots=3",
-            "node7 slots=2 rubbish",
-            "node7 slots=2 max_slots=4",
-            "node7:2:3",
-        ] {
+        for wrong in ["node7 slots=0", "node7 slots=", "node7:", "node7:2 slots=3", "node7:2:3"] {
             assert!(lines(wrong).is_err(), "{wrong}");
         }
     }

@@ -44,8 +44,9 @@ fn g68_a_receiver_sleeps_until_a_message_comes() {
 
 /// The others are given the time to go on.
 #[test]
-fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
-    for (name, settings) in [("auto", Settings::default()), ("shm-contract", Settings::default())] {
+fn g25_g53_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
+    let settings = Settings::default();
+    for name in ["auto", "shm-contract", "tcp"] {
         let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
         let arguments = ["killed".into(), folder.path().as_os_str().to_owned()];
         let mut spec = JobSpec::new(PROGRAM, arguments, 4);
@@ -60,4 +61,17 @@ fn g25_g70_g71_one_of_four_is_killed_and_the_others_go_on() {
         went_on.sort();
         assert_eq!(went_on, ["0", "1", "3"], "{name}: {outcome:#?}");
     }
+}
+
+/// Over TCP a rank is known to have left before its interface has acknowledged what it took.
+#[test]
+fn g46_what_a_process_took_before_it_left_is_complete() {
+    let settings = [("BELLWETHER_RANKS", "4"), ("BELLWETHER_TRANSPORT", "tcp")];
+    run(command(PROGRAM).envs(settings).arg("leaving"), LIMIT).expect_success();
+}
+
+#[test]
+fn g71_queues_are_made_and_counted_while_another_thread_finds_no_room() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
+    run(command(PROGRAM).envs(settings).arg("stopped"), LIMIT).expect_success();
 }

@@ -129,7 +129,7 @@ numbers! {
     gaspi_segment_max, pgaspi_segment_max: u32 = |settings| settings.segment_max;
     gaspi_queue_size_max, pgaspi_queue_size_max: u32 = |settings| settings.queue_size_max;
     gaspi_queue_max, pgaspi_queue_max: u32 = |_| gaspi::QUEUE_MAX;
-    gaspi_transfer_size_min, pgaspi_transfer_size_min: u64 = |_| 1;
+    gaspi_transfer_size_min, pgaspi_transfer_size_min: u64 = |_| 0;
     gaspi_transfer_size_max, pgaspi_transfer_size_max: u64 = |settings| settings.transfer_size_max;
     gaspi_notification_num, pgaspi_notification_num: u32 = |settings| settings.notification_num;
     gaspi_passive_transfer_size_min, pgaspi_passive_transfer_size_min: u64 = |_| 1;

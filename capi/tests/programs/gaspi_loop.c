@@ -51,12 +51,20 @@ int main(int argc, char **argv) {
     while ((code = gaspi_proc_ping(dead, 1000)) == GASPI_SUCCESS || code == GASPI_TIMEOUT)
         usleep(1000);
     CHECK(code == GASPI_ERROR);
-    GIVES(GASPI_ERROR, gaspi_write(0, 0, dead, 0, 8, 8, 0, BLOCK));
+    OK(gaspi_write(0, 0, dead, 0, 8, 8, 0, BLOCK));
+    GIVES(GASPI_ERROR, gaspi_wait(0, LONG));
     memset(states, 77, n);
     OK(gaspi_state_vec_get(states));
     for (rank = 0; rank < n; rank++)
         CHECK(states[rank] == (rank == dead ? GASPI_STATE_CORRUPT : GASPI_STATE_HEALTHY));
     OK(gaspi_queue_purge(0, 1000));
+    OK(gaspi_queue_size(0, &size));
+    CHECK(size == 0);
+    /* Programs for GPI-2 post to every rank, look at the state vector when a wait fails, and wait again until all is complete. */
+    for (rank = 0; rank < n; rank++)
+        OK(gaspi_write(0, 0, rank, 0, 24, 8, 0, BLOCK));
+    GIVES(GASPI_ERROR, gaspi_wait(0, LONG));
+    OK(gaspi_wait(0, LONG));
     OK(gaspi_queue_size(0, &size));
     CHECK(size == 0);
     OK(gaspi_group_create(&rest));

@@ -163,7 +163,7 @@ static void every_phase(void) {
     OK(gaspi_transfer_size_max(&size));
     CHECK(size == config.transfer_size_max);
     OK(gaspi_transfer_size_min(&size));
-    CHECK(size == 1);
+    CHECK(size == 0);
     OK(gaspi_passive_transfer_size_max(&size));
     CHECK(size == config.passive_transfer_size_max);
     OK(gaspi_passive_transfer_size_min(&size));

@@ -518,6 +518,11 @@ pub trait Endpoint: 'static {
     /// [`Error::NoResource`] while requests are pending on this endpoint: queue the flush behind them.
     fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted>;
 
+    /// Of an endpoint that has failed: whether all that was put before was in effect at the peer. `false` says nothing more.
+    fn had_arrived(&self) -> bool {
+        false
+    }
+
     /// What was posted before takes effect at the target before what is posted later.
     ///
     /// Puts, gets and atomics are in effect when the target's memory shows it. A message is ordered after earlier

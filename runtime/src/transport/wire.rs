@@ -213,6 +213,11 @@ pub trait Wire: 'static {
         true
     }
 
+    /// Of a peer that is lost: whether the first `count` messages sent to it had arrived before. `false` says nothing more.
+    fn had_arrived(&self, _peer: u32, _count: u64) -> bool {
+        false
+    }
+
     /// A number that changes whenever [`Wire::loss`] may answer otherwise than before.
     fn losses(&self) -> u64;
 

@@ -14,10 +14,13 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let folder = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
+    // `stopped`: two processes, one of which is stopped for a while.
+    // `leaving`: every process but the first leaves as soon as it is told to.
     // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
+        Some("stopped") => Some(killed::one_is_stopped),
         Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),
         _ => None,
     };
@@ -25,7 +28,8 @@ fn main() -> ExitCode {
         Some(_) if all => ROWS.to_vec(),
         _ => rows_of(&arguments[1..]),
     };
-    if asked.is_empty() && folder.is_none() && measured.is_none() {
+    let leaves = arguments.get(1).is_some_and(|name| name == "leaving");
+    if asked.is_empty() && folder.is_none() && measured.is_none() && !leaves {
         let names: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: gaspi_rows ROW...|all; rows:\n{}", names.join("\n"));
         return ExitCode::FAILURE;
@@ -39,11 +43,17 @@ fn main() -> ExitCode {
     };
     let _guard = watchdog::guard(arguments.join(" "), Duration::from_secs(if asked.len() > 1 { 1000 } else { 300 }));
     // Where the tests have RDMA, that is emulated.
-    let emulated = std::env::var("BELLWETHER_TRANSPORT").is_ok_and(|name| name == "verbs");
+    let transport = std::env::var("BELLWETHER_TRANSPORT").unwrap_or_default();
+    let emulated = transport == "verbs";
     let task = Task { process, virtual_time: false, emulated };
     let (me, n) = task.process.place();
+    if leaves {
+        killed::each_leaves(task);
+        return ExitCode::SUCCESS;
+    }
     if let Some(folder) = folder {
-        killed::one_of_four(task, killed::End::Killed);
+        let in_flight = ["tcp", "verbs"].contains(&&*transport);
+        killed::one_of_four(task, killed::End::Killed { in_flight });
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
         // Whoever leaves would miss the process that is gone.
         return ExitCode::SUCCESS;

@@ -35,6 +35,19 @@ pub(super) fn g30(task: &Task) {
             fails(codes::INV_GROUP, p.group_commit(other, Block));
             ok("delete", p.group_delete(other));
         }
+        // The others' groups of this name have other members: it is not complete.
+        if here.me == 0 && here.n > 1 {
+            let other = ok("group_create", p.group_create());
+            (0..2).for_each(|rank| ok("add", p.group_add(other, rank)));
+            fails(codes::TIMEOUT, p.group_commit(other, super::WHILE));
+            fails(codes::INV_GROUP, p.barrier(other, Test));
+            ok("delete", p.group_delete(other));
+        } else if here.me == 1 {
+            let other = ok("group_create", p.group_create());
+            ok("add", p.group_add(other, 1));
+            ok("commit", p.group_commit(other, Block));
+            ok("delete", p.group_delete(other));
+        }
         ok("delete", p.group_delete(group));
         assert_eq!(p.group_num(), Ok(1));
         for gone in [group, 31, 255] {

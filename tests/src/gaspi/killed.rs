@@ -16,13 +16,20 @@ const VICTIM: u16 = 2;
 const GO: u32 = 50;
 /// Longest time that a call with a short limit takes, on a crowded machine.
 const SOON: Duration = Duration::from_secs(20);
+/// Bytes that a network takes a while to carry.
+const LONG: u64 = 1 << 20;
+/// How long a process is stopped. A thread that posts is without room long before.
+const SHORT_STOP: Duration = Duration::from_millis(300);
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
 #[derive(Clone, Copy)]
 pub enum End<'a> {
     /// Another process kills it by `proc_kill`: it is no thread of the same process.
-    Killed,
+    Killed {
+        /// Requests to it are in flight then, over a network.
+        in_flight: bool,
+    },
     /// It leaves the job without finishing.
     Leaves,
     /// Another process calls this.
@@ -52,7 +59,7 @@ pub fn one_of_four(task: Task, end: End<'_>) {
     }
     if here.me == usize::from(VICTIM) {
         match end {
-            End::Killed => {
+            End::Killed { .. } => {
                 // Computes, and makes no call.
                 std::thread::sleep(Duration::from_secs(100));
                 panic!("it was not killed");
@@ -81,7 +88,8 @@ pub fn one_of_four(task: Task, end: End<'_>) {
     g70_state(&here, queue);
     g71_limits(&here);
     let queues = ok("queue_num", p.queue_num());
-    fails(codes::ERROR, dropped.write(segment.here(0..8), segment.there(VICTIM, 8)));
+    ok("write", dropped.write(segment.here(0..8), segment.there(VICTIM, 8)));
+    fails(codes::ERROR, dropped.wait(Block));
     drop(dropped);
     // Whether the requests were complete before depends on the network.
     let _ = closed.close().block();
@@ -109,24 +117,44 @@ fn is_gone(here: &Here<'_>) {
 
 fn g25_kill(here: &Here<'_>, end: End<'_>) {
     assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
+    let kill = || {
+        ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
+        // It is gone, and stays so.
+        ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+    };
     match end {
-        End::Killed => {
-            ok("proc_kill", here.p.proc_kill(VICTIM, After(SOON)));
-            // It is gone, and stays so.
-            ok("proc_kill", here.p.proc_kill(VICTIM, Test));
+        End::Killed { in_flight: false } => {
+            kill();
             // No operation has failed yet.
             assert_eq!(here.p.state_vec_get(), Ok(vec![State::Healthy; 4]));
         }
-        End::Leaves => here.tell(VICTIM, GO, 1, 0),
-        End::By(kill) => g53_purge_after_kill(here, kill),
+        // Each request may be complete before the kill.
+        End::Killed { in_flight: true } => g53_purge_after_kill(here, &kill, LONG, false),
+        End::Leaves => {
+            here.tell(VICTIM, GO, 1, 0);
+            // The victim leaves when it has taken it.
+            ok("wait", here.p.wait(0, Block));
+        }
+        // No time passes between posting the requests and the kill.
+        End::By(kill) => g53_purge_after_kill(here, kill, 512, true),
     }
     is_gone(here);
-    fails(codes::ERROR, here.p.write(part(0, 0, 8), VICTIM, 0, Block));
+    is_refused(here, 0, 1, &mut || here.p.write(part(0, 0, 8), VICTIM, 0, Block));
     check_states(here);
 }
 
-/// The victim is killed while requests to it are under way: no time passes between posting them and the kill.
-fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn()) {
+/// Requests to the victim, which is known to be lost, are of their queue, and the next wait tells, once.
+fn is_refused(here: &Here<'_>, queue: u8, number: u32, post: &mut dyn FnMut() -> super::Result<()>) {
+    let p = here.p;
+    ok("posting", post());
+    assert_eq!(p.queue_size(queue), Ok(number));
+    fails(codes::ERROR, p.wait(queue, Block));
+    ok("wait", p.wait(queue, Test));
+    assert_eq!(p.queue_size(queue), Ok(0));
+}
+
+/// The victim is killed right after a read and a write of `size` bytes are posted to it. `all_fail` if neither can be complete before.
+fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn(), size: u64, all_fail: bool) {
     let p = here.p;
     let [read, written] = [(); 2].map(|()| ok("queue_create", p.queue_create(Block)));
     // The first request of a queue waits until it knows the segment.
@@ -134,15 +162,18 @@ fn g53_purge_after_kill(here: &Here<'_>, kill: &dyn Fn()) {
         ok("write", p.write(part(0, 1024, 8), VICTIM, queue, Block));
         ok("wait", p.wait(queue, Block));
     }
-    ok("read", p.read(part(1024, 0, 512), VICTIM, read, Block));
-    ok("write", p.write(part(0, 1024, 512), VICTIM, written, Block));
+    ok("read", p.read(part(size, 0, size), VICTIM, read, Block));
+    ok("write", p.write(part(0, 2 * size, size), VICTIM, written, Block));
     kill();
     watchdog::at("requests to a rank that was killed");
     for (what, queue) in [("read", read), ("write", written)] {
-        // Until it is purged.
-        assert_eq!(p.wait(queue, Block), Err(Code(codes::ERROR)), "a {what}");
-        fails(codes::ERROR, p.wait(queue, Test));
-        assert_eq!(p.queue_size(queue), Ok(1));
+        let outcome = p.wait(queue, Block);
+        if all_fail || outcome.is_err() {
+            // Until it is purged.
+            assert_eq!(outcome, Err(Code(codes::ERROR)), "a {what}");
+            (0..100).for_each(|_| fails(codes::ERROR, p.wait(queue, Test)));
+            assert_eq!(p.queue_size(queue), Ok(1));
+        }
         ok("queue_purge", p.queue_purge(queue, Block));
         assert_eq!(p.queue_size(queue), Ok(0));
         ok("wait", p.wait(queue, Test));
@@ -168,10 +199,15 @@ fn check_states(here: &Here<'_>) {
 fn g70_state(here: &Here<'_>, queue: u8) {
     let p = here.p;
     check_states(here);
+    is_refused(here, queue, 4, &mut || {
+        p.write(part(0, 0, 8), VICTIM, queue, Block)?;
+        p.read(part(0, 0, 8), VICTIM, queue, Block)?;
+        p.notify(note(1, 1), VICTIM, queue, Block)?;
+        // One to a process that lives is complete all the same.
+        p.write_notify(part(0, 192, 8), here.me as u16, note(3, 2), queue, Block)
+    });
+    assert_eq!(take(here, 3), 2);
     for outcome in [
-        p.write(part(0, 0, 8), VICTIM, queue, Block),
-        p.read(part(0, 0, 8), VICTIM, queue, Block),
-        p.notify(note(1, 1), VICTIM, queue, Block),
         p.connect(VICTIM, Block),
         p.atomic_fetch_add(S, 0, VICTIM, 1, Block).map(drop),
         p.passive_send(S, 0, VICTIM, 8, Block),
@@ -257,4 +293,70 @@ fn waits_for_anybody(here: &Here<'_>, virtual_time: bool) {
         ok("passive_send", p.passive_send(S, 0, 0, 8, Block));
         assert_eq!(here.take(4), 1);
     }
+}
+
+/// Each process but the first leaves when it has the notification that tells it to. It has taken it, so the wait for it succeeds.
+///
+/// # Panics
+/// If a wait does not.
+pub fn each_leaves(task: Task) {
+    let p = &task.process;
+    ok("proc_init", p.proc_init(Block));
+    let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
+    ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+    here.barrier();
+    if here.me != 0 {
+        assert_eq!(here.take(GO), 1);
+        return drop(task);
+    }
+    for rank in 1..here.n as u16 {
+        let queue = ok("queue_create", p.queue_create(Block));
+        ok("write", p.write(part(0, 1 << 20, 100_000), rank, queue, Block));
+        ok("write_notify", p.write_notify(part(0, 0, 8), rank, note(GO, 1), queue, Block));
+        watchdog::at(format!("requests to rank {rank}, which leaves"));
+        ok("wait", p.wait(queue, Block));
+        assert_eq!(p.queue_size(queue), Ok(0));
+    }
+    assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
+}
+
+/// Of two processes the second is stopped until a thread of the first has found no room for what it posts. Calls that do not need its queue go
+/// on meanwhile.
+///
+/// # Panics
+/// If a call fails.
+pub fn one_is_stopped(task: &Task) {
+    let p = &task.process;
+    ok("config_set", p.config_set(Config { queue_size_max: 4096, ..Config::default() }));
+    task.works_as_set(|here| {
+        ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+        if here.me == 1 {
+            here.fill(0, &std::process::id().to_ne_bytes());
+            here.tell(0, GO, 1, 0);
+            ok("wait", p.wait(0, Block));
+            return;
+        }
+        here.take(GO);
+        ok("read", p.read(part(0, 0, 4), 1, 1, Block));
+        ok("wait", p.wait(1, Block));
+        let pid = i32::from_ne_bytes(here.bytes(0, 4).try_into().expect("four bytes"));
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        let signal = |signal| rustix::process::kill_process(pid, signal).expect("a process of this user");
+        signal(rustix::process::Signal::STOP);
+        watchdog::at("a process that is stopped");
+        std::thread::scope(|scope| {
+            // More than a network takes.
+            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 4096), 1, 1, Block))));
+            let begin = Instant::now();
+            while begin.elapsed() < SHORT_STOP {
+                assert_eq!(p.queue_num(), Ok(8));
+                let queue = ok("queue_create", p.queue_create(Test));
+                assert_eq!(queue, 8);
+                ok("queue_delete", p.queue_delete(queue));
+            }
+            assert!(!posts.is_finished(), "it posts more than there is room for");
+            signal(rustix::process::Signal::CONT);
+        });
+        ok("wait", p.wait(1, Block));
+    });
 }

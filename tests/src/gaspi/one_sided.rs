@@ -169,7 +169,13 @@ pub(super) fn g51(task: &Task) {
         let four = [part(0, 100, 8); 4];
         ok("list", p.write_list(&four, next, 0, Block));
         fails(codes::QUEUE_FULL, p.write_list(&four[..2], next, 0, Block));
-        ok("list", p.write_list(&four[..1], next, 0, Block));
+        ok("list", p.write_list_notify(&four[..1], next, note(4, 1), 0, Block));
+        // Of a longer list the notification is a request of its own.
+        ok("wait", p.wait(0, Block));
+        ok("list", p.write_list_notify(&four[..2], next, note(4, 1), 0, Block));
+        ok("list", p.read_list_notify(&[part(200, 0, 8), part(208, 8, 8)], next, (S, 4), 0, Block));
+        assert_eq!(p.queue_size(0), Ok(6));
+        ok("wait", p.wait(0, Block));
         // A barrier completes no request.
         ok("wait", p.wait(1, Block));
         here.barrier();
@@ -259,7 +265,7 @@ pub(super) fn g57(task: &Task) {
         let there = |i: u64| if i.is_multiple_of(2) { (70, i * len) } else { (S, (1 << 20) + i * len) };
         let list: Vec<_> = (0..255).map(|i| Part { local: (S, i * len), remote: there(i), size: len }).collect();
         ok("write_list", p.write_list_notify(&list, here.next(), Note { segment: 70, id: 6, value: 8 }, 0, Block));
-        assert_eq!(p.queue_size(0), Ok(255));
+        assert_eq!(p.queue_size(0), Ok(256), "with the notification");
         assert_eq!(p.notify_waitsome(70, 0, 100, Block), Ok(Some(6)));
         assert_eq!(p.notify_reset(70, 6), Ok(8));
         let theirs = pattern(here.before().into(), 255 * len as usize);

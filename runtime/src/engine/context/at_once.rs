@@ -132,6 +132,7 @@ impl Driven {
             // Puts to a rank that left need not complete. No call of the program asks for that rank here, so it is not missed.
             let has_left = || stream.job.any_left() && stream.job.loss(rank) == Some(Loss::Left);
             if has_left() {
+                self.unmet.insert(rank);
                 return Ok(true);
             }
             let posted = stream.check_reachable(rank, DOING).and_then(|()| {
@@ -147,7 +148,10 @@ impl Driven {
                     return Ok(false);
                 }
                 // It has left just now.
-                Err(Error::PeerLost { .. }) if has_left() => return Ok(true),
+                Err(Error::PeerLost { .. }) if has_left() => {
+                    self.unmet.insert(rank);
+                    return Ok(true);
+                }
                 // What is left of the queue is dropped with it.
                 Err(error) => return Err(error),
             }

@@ -22,7 +22,7 @@ mod wait;
 mod wakeup;
 mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -245,6 +245,8 @@ pub(crate) struct Driven {
     kept: BTreeMap<usize, VecDeque<Operation<Box<[u8]>>>>,
     /// Errors of what was kept, by target, which progress met. The next call for that target returns one, or the next flush.
     dropped: Vec<(usize, Error)>,
+    /// Ranks that left before all that was put there is known to be in effect.
+    unmet: BTreeSet<usize>,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
     /// Operations with events.
@@ -308,6 +310,7 @@ impl Engine {
                 kept: BTreeMap::new(),
                 dropped: Vec::new(),
                 losses: self.losses.borrow().for_another(),
+                unmet: BTreeSet::new(),
                 faults: VecDeque::new(),
                 tracking: Tracking::default(),
             };

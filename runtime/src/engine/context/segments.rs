@@ -15,7 +15,7 @@ use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Driven, Engine, Shared, Stream};
-use crate::error::{CalledAt, Error, Result, check_range};
+use crate::error::{CalledAt, Error, Loss, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -704,6 +704,22 @@ impl Stream {
 }
 
 impl Stream {
+    /// What the roster knows of `rank`, if it is lost.
+    pub(crate) fn loss(&self, rank: usize) -> Option<Loss> {
+        if self.job.any_gone() { self.job.loss(rank) } else { None }
+    }
+
+    /// A rank that left before all that this context has put there is known to be in effect. Told once: [`Stream::is_complete`] does not wait
+    /// for it, as a rank that left needs no put.
+    pub(crate) fn take_unmet(&self) -> Option<usize> {
+        self.network.as_ref().and_then(|_| self.driven().unmet.pop_first())
+    }
+
+    /// Virtual time, where time is virtual.
+    pub(crate) fn virtual_time(&self) -> Option<Duration> {
+        self.network.as_ref().and_then(|_| self.driven().networks.pace().map(|pace| pace.now()))
+    }
+
     /// Waits until nothing of this context is in flight, for at most `limit`.
     ///
     /// # Errors

@@ -414,9 +414,13 @@ impl Driven {
         match self.networks.flush() {
             Ok(all) => Ok(all && self.kept.is_empty() && self.networks.is_answered() && self.tracking.is_empty()),
             // Puts to a rank that left need not complete. `false`: call again, other ranks may have operations in flight.
-            Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => Ok(false),
+            Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => {
+                self.unmet.insert(rank);
+                Ok(false)
+            }
             Err((rank, error)) => match stream.failed(self, error, rank, doing) {
                 Error::PeerLost { rank, cause: Loss::Left, .. } if stream.job.loss(rank) == Some(Loss::Left) => {
+                    self.unmet.insert(rank);
                     Ok(false)
                 }
                 error => Err(error),

@@ -52,6 +52,10 @@ impl<E: Endpoint> Peer<E> {
                 Ok(true)
             }
             Ok(Posted::InProgress) | Err(NotNow::NoResource) => Ok(false),
+            Err(_) if self.endpoint.had_arrived() => {
+                self.unflushed.set(false);
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }

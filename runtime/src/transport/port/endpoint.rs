@@ -392,6 +392,13 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         Ok(Posted::InProgress)
     }
 
+    fn had_arrived(&self) -> bool {
+        let slot = self.slot();
+        slot.failed.is_some_and(|error| error != Error::Canceled)
+            && slot.peer != UNCONNECTED
+            && self.interface.wire.had_arrived(slot.peer, slot.posted)
+    }
+
     fn fence(&self) -> Result<()> {
         let slot = self.slot();
         if let Some(error) = slot.failed {

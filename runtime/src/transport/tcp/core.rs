@@ -150,8 +150,8 @@ impl Core {
         if peer.lost.is_some() {
             return;
         }
-        let (address, nonce, posts) = (peer.address, peer.nonce, peer.posts);
-        *peer = Peer { address, nonce, posts, lost: Some(error), ..fresh };
+        let (address, nonce, posts, settled) = (peer.address, peer.nonce, peer.posts, peer.first_unsettled());
+        *peer = Peer { address, nonce, posts, settled, lost: Some(error), ..fresh };
         let theirs = |(_, operation): &(&u64, &Operation)| operation.peer == number;
         let tokens: Vec<u64> = self.operations.iter().filter(theirs).map(|(token, _)| *token).collect();
         tokens.into_iter().for_each(|token| self.finish(token, Err(error), Bytes::new()));
@@ -169,8 +169,12 @@ impl Core {
             let acknowledged = peer.link.acknowledged();
             let body = peer.link.next(&mut rest)?;
             self.changes += u64::from(peer.link.acknowledged() != acknowledged);
-            let released = peer.link.take_released();
+            let mut released = peer.link.take_released();
             let is_last = body.is_none();
+            if matches!(body, Some(Body::Bye)) {
+                // What a farewell acknowledges is in effect. All else ends with the peer.
+                std::mem::take(&mut released).into_iter().for_each(|token| self.release(token));
+            }
             // A refusal before the release of what it refuses.
             if let Some(Err(broken)) = body.map(|body| self.serve(from, body)) {
                 // It counts as received: it would not come again over another connection.

@@ -269,6 +269,12 @@ impl Link {
         !waits && !self.unacked.iter().any(|sent| sent.post < count)
     }
 
+    /// The first post that is not acknowledged; [`NO_POST`] if there is none.
+    pub fn first_unsettled(&self) -> u64 {
+        let posts = self.queue.iter().map(|item| item.post).chain(self.unacked.iter().map(|sent| sent.post));
+        posts.min().unwrap_or(NO_POST)
+    }
+
     /// Takes a body. `ticket` is released when it is in effect; the peer is asked to say so at once.
     pub fn push(&mut self, body: &Body<'_>, ticket: Option<u64>, post: u64) {
         let (kind, mut fields, data) = body.encode();

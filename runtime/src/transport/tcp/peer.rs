@@ -85,6 +85,8 @@ pub struct Peer {
     pub notices_taken: u32,
     /// Posts so far.
     pub posts: u64,
+    /// Of one that is lost: the posts below this were in effect.
+    pub settled: u64,
 }
 
 impl Peer {
@@ -114,6 +116,7 @@ impl Peer {
             notices_sent: 0,
             notices_taken: 0,
             posts: 0,
+            settled: 0,
         }
     }
 
@@ -202,6 +205,12 @@ impl Peer {
     pub fn is_settled_below(&self, count: u64) -> bool {
         let waits = |flow: &Flow| flow.waiting.front().is_some_and(|post| *post < count);
         (self.link.is_settled() || self.link.is_settled_below(count)) && !self.flows.iter().any(waits)
+    }
+
+    /// The first post that is not known to be in effect.
+    pub fn first_unsettled(&self) -> u64 {
+        let waiting = self.flows.iter().filter_map(|flow| flow.waiting.front().copied());
+        waiting.min().unwrap_or(NO_POST).min(self.link.first_unsettled()).min(self.posts)
     }
 
     /// Whether nothing waits to be sent or acknowledged.

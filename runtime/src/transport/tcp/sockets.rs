@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +103,14 @@ pub fn write(stream: &TcpStream, blocks: &[IoSlice<'_>]) -> Moved {
             rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
         )),
     }
+}
+
+/// Bytes that the other end's kernel has not acknowledged.
+pub fn unsent(stream: &TcpStream) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: `stream` is an open socket, and TIOCOUTQ writes one `int` to `bytes` (tcp(7), SIOCOUTQ).
+    let outcome = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if outcome == 0 { bytes as usize } else { 0 }
 }
 
 /// Leaves signals to the program's threads: a handler that ran here could need the lock that this thread holds.

@@ -201,7 +201,7 @@ impl State {
             }
         };
         if is_over {
-            return self.broken(number, Instant::now());
+            return self.end(number);
         }
         if std::mem::replace(&mut socket.is_full, false) {
             self.data.change(&socket.stream, number.into(), Interest::Input);
@@ -245,16 +245,37 @@ impl State {
 
     /// Reads what `peer` has sent, does what it asks, and sends what follows from that.
     pub fn read(&mut self, number: u32) {
+        let Some(came) = self.take_in(number) else { return };
+        let is_full = self.sockets.get(&number).is_some_and(|socket| socket.is_full);
+        if came || is_full {
+            self.flush(number);
+        }
+    }
+
+    /// The socket to `peer` takes nothing any more: what the peer had sent is read first, as it may acknowledge what was sent there.
+    #[cold]
+    fn end(&mut self, number: u32) {
+        while self.take_in(number) == Some(true) {}
+        if self.sockets.contains_key(&number) {
+            self.broken(number, Instant::now());
+        }
+    }
+
+    /// Reads what `peer` has sent, and does what it asks. Whether something came; `None` if there is no connection any more.
+    fn take_in(&mut self, number: u32) -> Option<bool> {
         let mut came = false;
         for _ in 0..READS {
-            let Some(socket) = self.sockets.get(&number) else { return };
-            let Some(peer) = self.core.peers.get(&number) else { return };
+            let socket = self.sockets.get(&number)?;
+            let peer = self.core.peers.get(&number)?;
             let before = peer.link.partial().len();
             self.scratch[..before].copy_from_slice(peer.link.partial());
             let count = match sockets::read(&socket.stream, &mut self.scratch[before..]) {
                 Moved::Bytes(count) => count,
                 Moved::None => break,
-                Moved::Over => return self.broken(number, Instant::now()),
+                Moved::Over => {
+                    self.broken(number, Instant::now());
+                    return None;
+                }
             };
             came = true;
             let bytes = &mut self.scratch[..before + count];
@@ -263,7 +284,8 @@ impl State {
                     let peer = self.core.peer(number);
                     peer.link.keep(&bytes[bytes.len() - rest..]);
                     if peer.lost.is_some() {
-                        return self.close(number);
+                        self.close(number);
+                        return None;
                     }
                     // Not at the handshake: where frames do not get through, the limit has to be reached.
                     let is_through = peer.link.progress() != peer.progress || peer.link.is_settled();
@@ -273,17 +295,15 @@ impl State {
                 }
                 Err(broken) => {
                     tracing::warn!(peer = number, why = broken.0, "a connection is ended");
-                    return self.broken(number, Instant::now());
+                    self.broken(number, Instant::now());
+                    return None;
                 }
             }
             if before + count < READ {
                 break;
             }
         }
-        let is_full = self.sockets.get(&number).is_some_and(|socket| socket.is_full);
-        if came || is_full {
-            self.flush(number);
-        }
+        Some(came)
     }
 
     /// Forgets the socket of `peer`.
@@ -428,13 +448,46 @@ impl State {
         !numbers.is_empty()
     }
 
-    /// Tells all peers that this interface closes.
+    /// Tells all peers that this interface closes, and acknowledges what it has taken.
     pub fn bid_farewell(&mut self) {
         let numbers: Vec<u32> = self.sockets.keys().copied().collect();
         for number in numbers {
-            self.core.peer(number).link.bid_farewell();
-            self.flush(number);
+            // Frames that came since are taken, or their senders are told that they are not.
+            self.take_in(number);
+            if self.sockets.contains_key(&number) {
+                self.core.peer(number).link.bid_farewell();
+                self.flush(number);
+            }
         }
+    }
+
+    /// After the farewells: whether a part of one has not reached its peer's host. What peers still send is thrown away: a socket that closes
+    /// with bytes unread drops what it has to send.
+    pub fn lingers(&mut self) -> bool {
+        let numbers: Vec<u32> = self.sockets.keys().copied().collect();
+        for number in numbers {
+            let Some(socket) = self.sockets.get(&number) else { continue };
+            let is_over = loop {
+                match sockets::read(&socket.stream, &mut self.scratch) {
+                    Moved::Bytes(_) => {}
+                    Moved::None => break false,
+                    Moved::Over => break true,
+                }
+            };
+            let Some(out) = self.core.peer(number).link.out().filter(|_| !is_over) else {
+                if is_over || sockets::unsent(&socket.stream) == 0 {
+                    self.close(number);
+                }
+                continue;
+            };
+            let written = sockets::write(&socket.stream, &out.gather());
+            match written {
+                Moved::Bytes(count) => self.core.peer(number).link.sent(count),
+                Moved::None => {}
+                Moved::Over => self.close(number),
+            }
+        }
+        !self.sockets.is_empty()
     }
 
     /// Ends the connection to `number`, as a network does that loses one.

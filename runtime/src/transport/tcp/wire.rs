@@ -31,6 +31,9 @@ const PACKED: usize = 64 << 10;
 const PIECES: usize = 64;
 /// Messages that one poll delivers, so that other work gets its turn.
 const BURST: usize = 64;
+/// How long an interface that closes waits until its farewells have reached the hosts of its peers. Chosen: far above a round trip, and short
+/// for a peer that is stopped with its socket full.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A rank's interface on TCP.
 pub struct TcpWire {
@@ -120,9 +123,12 @@ impl Drop for TcpWire {
             // A panic there was told where it happened.
             let _ = thread.join();
         }
-        let mut state = self.shared.lock();
-        state.bid_farewell();
-        state.silence();
+        let start = Instant::now();
+        self.shared.lock().bid_farewell();
+        while self.shared.lock().lingers() && start.elapsed() < LINGER {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.shared.lock().silence();
     }
 }
 
@@ -261,6 +267,12 @@ impl Wire for TcpWire {
         state.flush(peer);
         self.shared.wake_for_calls(&mut state);
         false
+    }
+
+    fn had_arrived(&self, peer: u32, count: u64) -> bool {
+        let mut state = self.shared.lock();
+        let of = state.core.peer(peer);
+        of.lost.is_some() && count <= of.settled
     }
 
     fn losses(&self) -> u64 {

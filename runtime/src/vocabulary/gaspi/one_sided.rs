@@ -79,8 +79,6 @@ enum Refused {
     Code(Code),
     /// An operation with this rank has failed.
     Error(Error, usize),
-    /// The target is lost.
-    Lost(usize),
     /// The memory is reached by messages, which only the world sends.
     ByWorld,
 }
@@ -96,14 +94,14 @@ impl<'a> Request<'a> {
         Request { parts, rank, queue, direction: Direction::Read, notice }
     }
 
-    /// How many requests it is: a write and its notification are one.
+    /// How many requests it is: a write and its notification are one; of a list of several the notification is one more, as for GPI-2.
     #[inline(always)]
     fn number(&self) -> u32 {
-        let moved = match self.parts {
-            [part] => u32::from(part.size > 0),
-            parts => parts.iter().filter(|part| part.size > 0).count() as u32,
-        };
-        moved.max(u32::from(!matches!(self.notice, Notice::None)))
+        let notices = u32::from(!matches!(self.notice, Notice::None));
+        match self.parts {
+            [part] => u32::from(part.size > 0).max(notices),
+            parts => parts.iter().filter(|part| part.size > 0).count() as u32 + notices,
+        }
     }
 }
 
@@ -120,8 +118,8 @@ impl Process {
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::ERROR`] if the target is lost. Then nothing is posted,
-    /// unless the target was lost during the call: parts that were posted before may read their source until a [`Process::queue_purge`].
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]. Then nothing is posted. That the target is lost is no error of this call: the request
+    /// is one of its queue, and the next [`Process::wait`] tells that it has failed.
     #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post([part], rank, queue, Direction::Write, Notice::None)
@@ -178,7 +176,7 @@ impl Process {
         self.post_list(Request::write(parts, rank, queue, Notice::None))
     }
 
-    /// Posts several writes to one rank, and a notification after them.
+    /// Posts several writes to one rank, and a notification after them, which is a request of its own if there are several parts.
     ///
     /// # Errors
     /// As [`Process::write_list`] and [`Process::notify`].
@@ -289,10 +287,6 @@ impl Process {
     fn refused(&self, refused: Refused, request: Request<'_>) -> Result<()> {
         match refused {
             Refused::Code(code) => Err(code),
-            Refused::Lost(rank) => {
-                self.shared().corrupt(rank);
-                Err(Code(codes::ERROR))
-            }
             Refused::Error(error, rank) => {
                 if let Error::PeerLost { rank: lost, .. } = error
                     && lost == rank
@@ -323,17 +317,23 @@ impl Process {
         };
         let layout = Layout::new(state.config.notification_num);
         // The ranges stay: a segment is deleted by a thread that is in the monitor, as this one is.
-        carry_by_world(world, shared, request, layout).map_err(|refused| {
+        carry_by_world(world, shared, request, layout).or_else(|refused| {
             if let Ok(mut entry) = shared.enter(queue)
                 && let Some(open) = &mut *entry
             {
+                if let Refused::Error(Error::PeerLost { .. }, rank) = &refused
+                    && world.engine().job.loss(*rank).is_some()
+                {
+                    open.refuse(shared, *rank, false);
+                    return Ok(());
+                }
                 open.open = open.open.saturating_sub(requests);
             }
-            match refused {
+            Err(match refused {
                 Refused::Error(error, rank) => state.failed(&error, rank),
                 Refused::Code(code) => code,
-                Refused::Lost(_) | Refused::ByWorld => Code(codes::ERROR),
-            }
+                Refused::ByWorld => Code(codes::ERROR),
+            })
         })
     }
 }
@@ -395,22 +395,38 @@ impl Queue {
         is_done
     }
 
-    /// Posts a request. With an error nothing is posted, unless a process is lost meanwhile: then
-    /// earlier parts may be in flight until a purge.
+    /// Posts a request. With an error nothing is posted, unless the network fails meanwhile: then earlier parts may be in flight until a
+    /// purge.
     fn post(&mut self, shared: &Arc<Shared>, request: Request<'_>) -> Result<(), Refused> {
         let to = usize::from(request.rank);
         if to >= self.stream.size {
             return Err(Refused::Code(Code(codes::INV_RANK)));
         }
-        if self.stream.is_lost(to) {
-            return Err(Refused::Lost(to));
-        }
         let single = self.check(shared, request)?;
-        if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
-            self.carry(shared, request)?;
+        if self.stream.is_lost(to) {
+            self.refuse(shared, to, false);
+        } else if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
+            match self.carry(shared, request) {
+                // The error may name another one that was lost before.
+                Err(Refused::Error(Error::PeerLost { rank, .. }, _)) if rank == to || self.stream.is_lost(to) => {
+                    self.refuse(shared, to, self.partners.contains(&to));
+                }
+                outcome => outcome?,
+            }
         }
         self.open += request.number();
         Ok(())
+    }
+
+    /// The target is lost: the request is one of the queue, and the next wait tells that it has failed. `in_flight`: a part of it, or of an
+    /// earlier one to that rank, may be under way until a purge.
+    #[cold]
+    fn refuse(&mut self, shared: &Shared, rank: usize, in_flight: bool) {
+        shared.corrupt(rank);
+        self.refused = true;
+        if in_flight {
+            self.failed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Checks all of a request but its rank and what is at the target. The range here of a single part.

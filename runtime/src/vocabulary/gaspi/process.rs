@@ -203,10 +203,7 @@ impl Process {
             }
             state.works = true;
             let config = state.config;
-            let open = |id| {
-                *shared.enter(id)? = Some(Queue::new(world, config)?);
-                Ok(())
-            };
+            let open = |id| shared.make_queue(id, || Queue::new(world, config));
             let opened = (0..config.queue_num as QueueId).try_for_each(open).and_then(|()| {
                 // Where there is a network, atomic operations may be the network's.
                 if self.has_network { Ok(()) } else { shared.open_atomics(|| Queue::new(world, config)) }

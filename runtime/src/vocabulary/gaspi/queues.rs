@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::codes;
 use super::config::{Config, QUEUE_MAX};
@@ -10,8 +11,13 @@ use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::shared::Shared;
 use super::types::{Code, QueueId, Result, Timeout};
-use crate::error::Error;
+use crate::error::{Error, Loss};
 use crate::world::{Memo, OpenStream, World};
+
+const WAITING: &str = "waiting for a queue";
+/// How long a network may take to tell what a rank that left in good order had taken. Twice what an interface over TCP takes at most to
+/// close.
+const LEAVING: Duration = Duration::from_secs(20);
 
 /// Segments that a queue remembers. Chosen: a process mostly writes to few others in turn.
 pub(super) const RECENT: usize = 8;
@@ -34,6 +40,11 @@ pub(super) struct Queue {
     pub(super) partners: BTreeSet<usize>,
     /// A request has failed since the last purge.
     pub(super) failed: Arc<AtomicBool>,
+    /// Requests were posted to a rank that was lost before. The next wait tells.
+    pub(super) refused: bool,
+    /// Since when, after [`Queue::begun`] or in virtual time, a partner is known to have left with requests under way.
+    left_since: Option<Duration>,
+    begun: Instant,
     /// Threads that wait for it.
     waiters: u32,
 }
@@ -54,7 +65,9 @@ impl Queue {
         // Waits of the world find a job that hangs as before: no queue ends them.
         stream.note_used(false);
         let (recent, partners) = (Default::default(), BTreeSet::new());
-        Ok(Queue { stream, config, recent, open: 0, partners, failed: Arc::default(), waiters: 0 })
+        let (open, failed, waiters) = (0, Arc::default(), 0);
+        let (refused, left_since, begun) = (false, None, Instant::now());
+        Ok(Queue { stream, config, recent, open, partners, failed, refused, left_since, begun, waiters })
     }
 
     /// Makes progress; tells what has become of the requests.
@@ -63,13 +76,55 @@ impl Queue {
         if self.failed.load(Ordering::Relaxed) {
             return Progress::Failed;
         }
-        match self.stream.is_complete("waiting for a queue") {
-            // What has just ended may have failed.
-            Ok(true) if self.failed.load(Ordering::Relaxed) => Progress::Failed,
-            Ok(true) => Progress::Complete,
-            Ok(false) => Progress::Pending,
+        match self.stream.is_complete(WAITING) {
+            // On mapped memory a request is complete when it is posted.
+            Ok(true) if self.partners.is_empty() && !self.failed.load(Ordering::Relaxed) => Progress::Complete,
+            Ok(complete) => self.judge(complete, shared),
             Err(error) => self.note(&error, shared),
         }
+    }
+
+    /// What has become of requests that went over a network.
+    #[cold]
+    fn judge(&mut self, complete: bool, shared: &Shared) -> Progress {
+        // What has just ended may have failed.
+        if self.failed.load(Ordering::Relaxed) {
+            return Progress::Failed;
+        }
+        if let Some(rank) = self.stream.take_unmet() {
+            return self.fail(rank, shared);
+        }
+        if complete {
+            return Progress::Complete;
+        }
+        let lost = |rank: &usize| Some((*rank, self.stream.loss(*rank)?));
+        let died = |loss: &(usize, Loss)| loss.1 != Loss::Left;
+        match self.partners.iter().filter_map(lost).find(died) {
+            // It may have acknowledged all before, and this process may have heard of its end first.
+            Some((rank, _)) => match self.stream.is_complete(WAITING) {
+                Ok(true) if !self.failed.load(Ordering::Relaxed) => Progress::Complete,
+                _ => self.fail(rank, shared),
+            },
+            None => match self.partners.iter().find_map(lost) {
+                Some((rank, _)) if self.is_late() => self.fail(rank, shared),
+                _ => Progress::Pending,
+            },
+        }
+    }
+
+    /// Whether a network has had its time to tell what a rank that left has taken. The roster knows of the rank's end before the rank's
+    /// interface has acknowledged what it took.
+    fn is_late(&mut self) -> bool {
+        let now = self.stream.virtual_time().unwrap_or_else(|| self.begun.elapsed());
+        now.saturating_sub(*self.left_since.get_or_insert(now)) > LEAVING
+    }
+
+    /// A request to this rank has failed.
+    #[cold]
+    fn fail(&mut self, rank: usize, shared: &Shared) -> Progress {
+        shared.corrupt(rank);
+        self.failed.store(true, Ordering::Relaxed);
+        Progress::Failed
     }
 
     /// A request has failed, or the network has told of a process that is lost.
@@ -86,8 +141,21 @@ impl Queue {
         Progress::Failed
     }
 
+    /// The end of a wait that found all complete.
+    #[inline]
+    fn complete(&mut self, shared: &Shared, id: QueueId) -> Result<()> {
+        if self.refused {
+            // Told once: nothing of these requests is under way.
+            self.refused = false;
+            return Err(Code(codes::ERROR));
+        }
+        self.clear(shared, id);
+        Ok(())
+    }
+
     fn clear(&mut self, shared: &Shared, id: QueueId) {
         self.open = 0;
+        self.left_since = None;
         if !self.partners.is_empty() {
             self.partners.clear();
             shared.reads.fetch_and(!(1 << id), Ordering::Relaxed);
@@ -145,14 +213,10 @@ impl Process {
     pub fn queue_create(&self, _timeout: Timeout) -> Result<QueueId> {
         let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
-        for id in 0..QUEUE_MAX as QueueId {
-            let mut entry = self.shared().enter(id)?;
-            if entry.is_none() {
-                *entry = Some(Queue::new(world, state.config)?);
-                return Ok(id);
-            }
-        }
-        Err(Code(codes::ERROR))
+        let present = self.shared().present();
+        let id = (0..QUEUE_MAX as QueueId).find(|id| present & (1 << id) == 0).ok_or(Code(codes::ERROR))?;
+        self.shared().make_queue(id, || Queue::new(world, state.config))?;
+        Ok(id)
     }
 
     /// Ends a queue. First waits for its open requests, as [`Process::wait`] without a limit does.
@@ -165,7 +229,7 @@ impl Process {
         if entry.as_ref().is_some_and(|queue| queue.waiters > 0) {
             return Err(Code(codes::ERROR));
         }
-        let ended = entry.take();
+        let ended = self.shared().take_queue(queue, &mut entry);
         drop(entry);
         // It may have got requests meanwhile, which it waits for.
         ended.map(drop).ok_or(Code(codes::INV_QUEUE))
@@ -176,10 +240,7 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`].
     pub fn queue_num(&self) -> Result<u32> {
-        self.in_work(|_| {
-            (0..QUEUE_MAX as QueueId).filter(|id| self.shared().enter(*id).is_ok_and(|it| it.is_some())).count()
-        })
-        .map(|number| number as u32)
+        self.in_work(|_| self.shared().present().count_ones())
     }
 
     /// How many queues there can be.
@@ -222,6 +283,11 @@ impl Process {
     /// Waits until all requests that were posted on a queue are complete, those that other threads post meanwhile too: what was written is in effect at its target and may be changed here,
     /// and what was read is there. Requests on other queues do not delay it. On mapped memory requests are complete when they are posted.
     ///
+    /// A request to a process that left in good order is complete if the process had taken it. Over TCP that is known; where the network does
+    /// not tell, the request has failed. After [`codes::ERROR`] of a request that was under way each further wait is the same error until
+    /// [`Process::queue_purge`]. Requests that were posted to a process that was lost before are told of once, when the others are complete:
+    /// the next wait is for what is posted later, as programs for GPI-2 expect.
+    ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if a request has failed: look at
     /// [`Process::state_vec_get`], then call [`Process::queue_purge`].
@@ -230,33 +296,26 @@ impl Process {
         let shared = self.shared();
         let Some(pending) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
         match pending.advance(shared) {
-            Progress::Complete => {
-                pending.clear(shared, queue);
-                Ok(())
-            }
+            Progress::Complete => pending.complete(shared, queue),
             Progress::Failed => Err(Code(codes::ERROR)),
             Progress::Pending => {
                 pending.waiters += 1;
-                let partners: Vec<usize> = pending.partners.iter().copied().collect();
                 drop(entry);
-                self.wait_long(queue, &partners, timeout)
+                self.wait_long(queue, timeout)
             }
         }
     }
 
     #[cold]
-    fn wait_long(&self, queue: QueueId, partners: &[usize], timeout: Timeout) -> Result<()> {
+    fn wait_long(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         let shared = self.shared();
         let waits = Waits(shared, queue);
-        let outcome = self.monitor.wait("waiting for a queue", timeout, &Partner::Ranks(partners), |_, _| {
+        let outcome = self.monitor.wait(WAITING, timeout, &Partner::None, |_, _| {
             // Another thread may post meanwhile.
             let mut entry = shared.try_enter(queue)?;
             let Some(pending) = &mut *entry else { return Some(Err(Code(codes::INV_QUEUE))) };
             match pending.advance(shared) {
-                Progress::Complete => {
-                    pending.clear(shared, queue);
-                    Some(Ok(()))
-                }
+                Progress::Complete => Some(pending.complete(shared, queue)),
                 Progress::Failed => Some(Err(Code(codes::ERROR))),
                 Progress::Pending => None,
             }
@@ -284,7 +343,7 @@ impl Process {
                 return None;
             }
             if !old.failed.load(Ordering::Relaxed) && old.partners.is_empty() {
-                old.open = 0;
+                (old.open, old.refused) = (0, false);
                 return Some(Ok(None));
             }
             old.clear(shared, queue);

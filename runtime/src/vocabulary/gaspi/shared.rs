@@ -183,6 +183,8 @@ pub(super) struct Shared {
     ranges: Box<[Range; SEGMENTS]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
+    /// A bit for each queue that there is. Changed by threads that have its slot; only one in the monitor sets one.
+    present: AtomicU32,
     /// A bit for each queue with reads under way that set notifications here.
     pub(super) reads: AtomicU32,
     /// The number of the working phase, which no other one of any process here has; 0 outside of one.
@@ -199,6 +201,7 @@ impl Shared {
             ranges: Box::new(std::array::from_fn(|_| Range::default())),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
+            present: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             phase: AtomicU64::new(0),
             spins: spins.min(SPINS),
@@ -260,8 +263,30 @@ impl Shared {
         })
     }
 
+    /// The queues that there are, a bit for each. A look at the slots would wait while a thread posts on one.
+    pub(super) fn present(&self) -> u32 {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    /// Makes a queue, by a thread that is in the monitor, where there is none.
+    ///
+    /// # Errors
+    /// What `open` returns; as [`Shared::enter`].
+    pub(super) fn make_queue(&self, id: QueueId, open: impl FnOnce() -> Result<Queue>) -> Result<()> {
+        *self.enter(id)? = Some(open()?);
+        self.present.fetch_or(1 << id, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a queue out of its slot.
+    pub(super) fn take_queue(&self, id: QueueId, entry: &mut Entry<'_>) -> Option<Queue> {
+        self.present.fetch_and(!(1 << id), Ordering::Relaxed);
+        entry.take()
+    }
+
     /// Takes all queues away, and what is in the slots of atomic operations.
     pub(super) fn take_queues(&self) -> Vec<Queue> {
+        self.present.store(0, Ordering::Relaxed);
         self.slots.iter().chain(&self.atomics).filter_map(|slot| slot.enter().ok()?.take()).collect()
     }
 
