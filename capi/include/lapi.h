@@ -123,7 +123,7 @@ typedef union {
 #define LAPI_ERR_HANDLER_PANICKED 902
 /* Of this library: the memory at an address of the target cannot be reached. */
 #define LAPI_ERR_BAD_ADDRESS 903
-/* Of this library: the runtime reported an error. LAPI_Msg_string has its own text in the thread that got this code. */
+/* Of this library: the runtime reported an error. LAPI_Msg_string has the text of the last one in the thread that got this code. */
 #define LAPI_ERR_RUNTIME 904
 
 /* What LAPI_Qenv and LAPI_Senv name */
@@ -252,8 +252,9 @@ typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_l
 
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
 /*
- * Runs when a call is about to return the code of an earlier message or of a failed task, in the thread of that call. `src` is the
- * task that it is about, or -1. Without one the code is all there is; the job goes on in either case.
+ * Runs when a call is about to return the code of an earlier message or of a failed task, in the thread of that call. `err_type` is
+ * the kind of transfer, INT_ERR if it is none. `src` is the task that it is about: the one that failed, refused the message or sent
+ * it; -1 if it is none. Without one the code is all there is; the job goes on in either case.
  */
 typedef void(LAPI_err_hndlr)(lapi_handle_t *hndl, int *error_code, lapi_err_t *err_type, int *task_id, int *src);
 

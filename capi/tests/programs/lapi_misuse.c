@@ -403,8 +403,8 @@ static void forked(void) {
 static int told_code, told_times;
 
 static void on_error(lapi_handle_t *handle, int *code, lapi_err_t *kind, int *task, int *src) {
-    CHECK(*handle == hndl && *kind == INT_ERR && *task == me);
-    (void)src;
+    CHECK(*handle == hndl && *kind == AM_ERR && *task == me);
+    CHECK(*src == (n == 1 ? 0 : 1 - me));
     told_code = *code, told_times++;
 }
 

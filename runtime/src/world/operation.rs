@@ -154,7 +154,7 @@ impl Completion {
     }
 
     /// The engine's form of its event.
-    pub(super) fn event(&self) -> engine::Event {
+    pub(crate) fn event(&self) -> engine::Event {
         engine::Event::End(Member::new(&self.group))
     }
 

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::ptr::null;
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
-use bellwether_runtime::vocabulary::lapi::{Counter, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, codes};
+use bellwether_runtime::vocabulary::lapi::{Counter, Failure, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, What, codes};
 
 use super::handlers::{
-    BURY, CALL, CONSUME, DROP, GATE, Header, INLINE, LOCAL, PANIC, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT, lock, seen,
-    send, take, take_other,
+    BURY, CALL, CONSUME, DROP, GATE, HALF, Header, INLINE, LOCAL, PANIC, PANIC_LATE, PLACE, REFUSED, REPLY, TAKE, THEN,
+    WAIT, lock, seen, send, take, take_other,
 };
 use super::one_sided::{Shared, put};
 use super::{Task, all, get, gfence, ok, place, wait};
@@ -205,7 +205,26 @@ pub(super) fn l08(task: &Task) {
             assert_eq!(call.from, call.header.tag as usize);
             assert_eq!(call.flags, (raw::NORMAL, raw::DELIVER_MSG), "as at first, whatever the one before answered");
         }
+        drop(seen);
+        l08_bytes(handle, me, n);
     });
+}
+
+/// The header handler asks for half of the data: the rest of the place is left alone.
+fn l08_bytes(handle: Handle, me: usize, n: usize) {
+    gfence(handle);
+    let data: Vec<_> = [64, 20_000].iter().map(|len| pattern(me, *len)).collect();
+    for (tag, data) in data.iter().enumerate() {
+        ok(send(handle, (me + 1) % n, TAKE, &header(HALF, tag), data, NONE), "send");
+    }
+    gfence(handle);
+    let (seen, from) = (seen(handle), (me + n - 1) % n);
+    let seen = lock(&seen);
+    for (tag, len) in [(0, 64), (1, 20_000)] {
+        let (stored, rest) = seen.places[&tag].split_at(len / 2);
+        assert!(stored == &pattern(from, len)[..len / 2], "half of {len} bytes");
+        assert!(rest.iter().all(|byte| *byte == 0xEE), "no more than half of {len} bytes");
+    }
 }
 
 pub(super) fn l09(task: &Task) {
@@ -402,7 +421,10 @@ pub(super) fn l18(task: &Task) {
         wait(handle, &target, 1, "target");
         wait(handle, &completion, 1, "completion");
         let seen = seen(handle);
-        assert_eq!(lock(&seen).done_codes, REFUSED, "it does not communicate");
+        let seen = lock(&seen);
+        assert_eq!(seen.done_codes, REFUSED, "it does not communicate");
+        let [ran, called] = [seen.done_on.last().copied(), seen.calls.last().expect("it has run").thread];
+        assert_eq!(ran, called, "inline");
     });
 }
 
@@ -762,5 +784,59 @@ pub(super) fn a_panic(task: &Task) {
         while raw::probe(handle) != codes::HANDLER_PANICKED {}
     }
     gfence(handle);
+    task.term(handle);
+}
+
+/// Completion handlers panic, on the handler thread and inline: the origin hears of it, with task, handler and place, and so does the
+/// target, or the panic comes out of its call. No counter moves, and the job goes on.
+pub(super) fn a_late_panic(task: &Task) {
+    let handle = task.init();
+    let (me, n) = place(handle);
+    ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+    let [target, completion] = [const { Counter::new() }; 2];
+    let at_last = counter_at(handle, n - 1, &target);
+    let ready = Counter::new();
+    let at_zero = counter_at(handle, 0, &ready);
+    for (mode, name) in
+        [(THEN, "`completion handler of header handler 1`"), (THEN | INLINE, "`inline completion handler")]
+    {
+        let inline = mode & INLINE != 0;
+        let mut left = usize::from(me == 0) + usize::from(me == n - 1);
+        if me == n - 1 {
+            // From here on it catches panics.
+            ok(send(handle, 0, TAKE, &header(0, 0), &[], [at_zero, null(), null()]), "ready");
+        }
+        if me == 0 {
+            wait(handle, &ready, 1, "the target catches panics");
+            ok(
+                send(handle, n - 1, TAKE, &header(mode | PANIC_LATE, 3), &[1; 8], [at_last, null(), &completion]),
+                "send",
+            );
+        }
+        super::watchdog::at(format!("a panic of a completion handler, inline: {inline}"));
+        while left != 0 {
+            match std::panic::catch_unwind(|| raw::probe(handle)) {
+                Ok(codes::SUCCESS) => std::thread::yield_now(),
+                Ok(code) => {
+                    assert_eq!(code, codes::HANDLER_PANICKED);
+                    let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
+                    assert_eq!((what, task), (What::Message, Some(n - 1)), "{text}");
+                    for part in [&format!("rank {}: ", n - 1), name, "handlers.rs:", ": message 3 cannot be handled"] {
+                        assert!(text.contains(part), "{part:?} in {text:?}");
+                    }
+                    left -= 1;
+                }
+                Err(panic) => {
+                    assert!(inline && me == n - 1, "a queued handler runs apart from calls");
+                    let text = panic.downcast_ref::<String>().map(String::as_str);
+                    assert_eq!(text, Some("message 3 cannot be handled"));
+                    left -= 1;
+                }
+            }
+        }
+        all(handle, 0);
+    }
+    gfence(handle);
+    assert_eq!([&target, &completion].map(|counter| get(handle, counter)), [0; 2], "no counter moved");
     task.term(handle);
 }

@@ -67,6 +67,7 @@ mod counter;
 mod domain;
 mod event;
 mod face;
+mod failure;
 mod interrupt;
 mod job;
 #[cfg(all(test, loom))]
@@ -78,6 +79,7 @@ mod queue;
 pub mod raw;
 mod send;
 mod shape;
+mod signal;
 mod traffic;
 mod types;
 mod vectors;
@@ -87,7 +89,9 @@ pub use self::closures::{Announced, Answer, HandlerContext, Landed};
 pub use self::counter::Counter;
 pub use self::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ};
 pub use self::face::{Code, Lapi, Message};
+pub use self::failure::{Failure, What};
 pub use self::job::Job;
+pub use self::signal::{Bell, Signal};
 
 /// The kinds of control messages.
 mod kind {
@@ -95,9 +99,9 @@ mod kind {
     pub(super) const ANNOUNCED: u64 = 0;
     /// The data of the message with this number may be changed.
     pub(super) const FETCHED: u64 = 1;
-    /// Moves the completion counter at this address.
+    /// Lets this completion event happen.
     pub(super) const COMPLETED: u64 = 2;
-    /// A message was refused: the code, and the number plus one if it was announced.
+    /// A message was refused: the code, the number plus one if it was announced, what it was, and what was wrong.
     pub(super) const REFUSED: u64 = 3;
     /// Asks for an answer when so many messages of the sender are in place.
     pub(super) const FENCE: u64 = 4;
@@ -107,8 +111,10 @@ mod kind {
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;
-    /// The data of a vector message may be changed: the event, and whether it happens.
+    /// The data of a vector message may be changed: the event, and the code with which it does not happen.
     pub(super) const FREED: u64 = 8;
+    /// This completion event does not happen, and the code that tells why.
+    pub(super) const FAILED: u64 = 9;
 }
 
 /// What stands in the place of a header handler in messages of other calls. No function has such an address.

@@ -345,7 +345,7 @@ pub unsafe fn amsend(
         data: (udata.cast(), udata_len),
         target: tgt_cntr as usize,
         origin: Event::counter(org_cntr),
-        completion: cmpl_cntr,
+        completion: Event::counter(cmpl_cntr),
     };
     // SAFETY: the caller's guarantees are the same.
     code(unsafe { send::amsend(handle, message) })
@@ -375,7 +375,9 @@ pub unsafe fn put(
 ) -> i32 {
     let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::put(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr), cmpl_cntr) })
+    code(unsafe {
+        one_sided::put(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr), Event::counter(cmpl_cntr))
+    })
 }
 
 /// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.
