@@ -3,8 +3,12 @@
 //! [`raw`] has the calls as C has them: handles by value, raw pointers, and codes, which [`codes`] lists. A [`Job`] is this task's place
 //! in a job; `Init` makes a handle on it, `Term` ends the handle.
 //!
-//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and the origin and completion events move counters that are shared. What is to
-//! happen at the target is in the completion closure; there is no target counter there. For all else there is its [`Lapi::handle`].
+//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and each of the three events of a message is a counter, a bell, a future
+//! or a function: a [`Signal`]. For all else there is its [`Lapi::handle`].
+//!
+//! What is here and not in the engine: the engine's messages, fences and barriers belong to one thread, whose calls they are made in. Those of
+//! LAPI come from every thread, run handlers while they wait, and end when data is in a place that the target has named, so fences count
+//! messages by tickets, barriers are made of messages, and vectors travel as groups of parts.
 //!
 //! # Rows that stand
 //!
@@ -44,7 +48,8 @@
 //! In polling mode messages move while a thread of the task is in a call. In interrupt mode a thread of the runtime moves them too, when no
 //! call has for 1 ms; header handlers may then run on that thread. The calls that make progress are the waits, `Getcntr`, `Probe`,
 //! the fences, and what sends while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
-//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. What sends leaves that to the next call.
+//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has its text: which task, what
+//! and where. What sends leaves that to the next call.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
 //! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped

@@ -360,7 +360,8 @@ pub unsafe fn amsend(
 /// progress. With a length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
 ///
 /// # Safety
-/// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has;
+/// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has,
+///   or it is one where no task has memory, which is [`codes::BAD_ADDRESS`]; so are more than 8 KiB that the target cannot reach, there and here;
 /// - the counters are as those of [`amsend`].
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn put(
