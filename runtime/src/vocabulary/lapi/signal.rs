@@ -7,9 +7,8 @@ use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::{Counter, codes};
-use crate::engine;
 use crate::error::{Error, Result};
-use crate::world::Completion;
+use crate::world::{Completion, Event as Outcome};
 
 /// A bell of a job: a count at every task, which events of any task ring. Made by [`Lapi::bell`], and there until the job ends.
 ///
@@ -32,7 +31,7 @@ pub struct Signal(Kind);
 enum Kind {
     Count(Arc<Counter>),
     Ring(Bell, usize),
-    Once(engine::Event),
+    Once(Outcome),
 }
 
 impl Signal {
@@ -43,7 +42,7 @@ impl Signal {
 
     /// Calls `function` with the outcome, in a call that makes progress, on its thread. It can neither send nor wait.
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Signal {
-        Signal(Kind::Once(engine::Event::Call(Box::new(function))))
+        Signal(Kind::Once(Outcome::call(function)))
     }
 
     /// The event of the counter alone, which needs no list.
@@ -71,7 +70,7 @@ impl From<&Arc<Counter>> for Signal {
 /// Makes the future wait for this event too.
 impl From<&Completion> for Signal {
     fn from(completion: &Completion) -> Signal {
-        Signal(Kind::Once(completion.event()))
+        Signal(Kind::Once(completion.into()))
     }
 }
 
@@ -154,8 +153,7 @@ impl Domain {
                 let why = |code| Error::InvalidArgument { operation: "a LAPI message", why: Code(code).to_string() };
                 let outcome = outcome.map_err(why);
                 let name = || "the function of an event".to_owned();
-                let happened = self.world.messages().run_told(from, name, || event.happen(outcome, |_| Ok(())));
-                debug_assert!(happened.is_ok(), "functions and futures take the outcome");
+                self.world.messages().run_told(from, name, || event.tell(outcome));
             }
         }
     }
