@@ -16,10 +16,9 @@ mod progress;
 mod settings;
 mod transfers;
 
-use std::cell::RefCell;
 use std::ffi::c_int;
 
-use bellwether_runtime::vocabulary::lapi::codes;
+use bellwether_runtime::vocabulary::lapi::{Failure, What, codes};
 
 use crate::fault;
 
@@ -57,11 +56,6 @@ macro_rules! calls {
 }
 use calls;
 
-thread_local! {
-    /// The text of the last error of the runtime in this thread.
-    static TEXT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
 /// Runs a call; its code. A panic of the library stops here.
 ///
 /// Inlined, so that arguments stay in registers: in a closure of its own each would be stored once more.
@@ -76,7 +70,5 @@ fn run(call: impl FnOnce() -> i32) -> c_int {
 /// Keeps the text of an error that has no code of its own; its code.
 #[cold]
 fn runtime_error(text: String) -> i32 {
-    // A thread that ends has no text any more.
-    let _ = TEXT.try_with(|kept| kept.replace(Some(text)));
-    codes::RUNTIME
+    Failure { code: codes::RUNTIME, what: What::Job, task: None, text }.keep()
 }

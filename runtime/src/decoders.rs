@@ -86,6 +86,7 @@ fn feed_message(alone: &mut Alone, bytes: &[u8]) {
         id::WRITE | id::READ_DONE => &[0, 1],
         id::READ => &[0, 2, 4, 5],
         id::RING => &[0],
+        id::REFUSED => &[3],
         _ => &[],
     };
     addresses.iter().for_each(|at| change(&mut bytes, *at, &|word| alone.address(word)));

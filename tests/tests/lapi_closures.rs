@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::Config;
-use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, HandlerContext, Landed, Lapi, codes};
-use bellwether_runtime::{Builder, Settings, Simulated, Threads};
+use bellwether_runtime::vocabulary::lapi::{
+    Announced, Answer, Code, Counter, HandlerContext, Landed, Lapi, Signal, codes,
+};
+use bellwether_runtime::{Builder, Completion, Settings, Simulated, Threads};
 use bellwether_tests::watchdog;
 use fixture::Case;
 
@@ -134,6 +136,82 @@ fn handlers_send_and_take_short_data_where_it_is() {
 }
 
 #[test]
+fn events_move_counters_ring_bells_end_futures_and_call_functions() {
+    run("events", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        let next = (me + 1) % n;
+        let bell = lapi.bell().expect("makes a bell");
+        let handler =
+            |_: &HandlerContext<'_>, _: &Announced<'_>| Answer::vec(Vec::new()).then(|_, landed| drop(landed));
+        lapi.handler(1, handler).expect("an index of the table");
+        let [own, there] = [const { Counter::new() }; 2].map(Arc::new);
+        lapi.target_event(1, &there).expect("an index of the table");
+        lapi.target_event(255, Signal::ring(bell, me)).expect("an index of the table");
+        let called = Arc::new(AtomicUsize::new(0));
+        for (round, len) in [8, 100_000].into_iter().enumerate() {
+            let arrived = Completion::new();
+            lapi.target_event(3, &arrived).expect("an index of the table");
+            lapi.gfence().expect("all have their events");
+            let message = || lapi.message(next, 1).data(vec![1; len]);
+            watchdog::at("counters");
+            message().origin(&own).target(1).completion(&own).send().expect("sends");
+            assert_eq!(lapi.wait(&own, 2), Ok(0));
+            assert_eq!(lapi.wait(&there, 1), Ok(0));
+            watchdog::at("bells");
+            let here = || Signal::ring(bell, me);
+            message().origin(here()).target(255).completion(Signal::ring(bell, next)).send().expect("sends");
+            assert_eq!(lapi.wait_bell(bell, 3 * (round as u64 + 1)), Ok(3 * (round as u64 + 1)));
+            watchdog::at("futures");
+            let done = Completion::new();
+            message().origin(&done).target(3).completion(&done).send().expect("sends");
+            lapi.wait_completion(&done).expect("both have come");
+            lapi.wait_completion(&arrived).expect("it has come");
+            watchdog::at("functions");
+            let call = || {
+                let called = Arc::clone(&called);
+                Signal::call(move |outcome| {
+                    called.fetch_add(usize::from(outcome.is_ok()), Ordering::Relaxed);
+                })
+            };
+            let last = Completion::new();
+            message().origin(call()).completion(call()).send().expect("sends");
+            message().origin(&last).completion(&last).send().expect("sends");
+            lapi.wait_completion(&last).expect("it has come");
+            lapi.gfence().expect("nothing is wrong");
+        }
+        // A task that is ahead may have sent the message below.
+        let mut told = usize::from(lapi.gfence().is_err());
+        assert_eq!(called.load(Ordering::Relaxed), 4, "each once");
+        watchdog::at("an event that does not come");
+        let (done, never) = (Completion::new(), Arc::new(Counter::new()));
+        lapi.message(next, 77).data(vec![1; 100_000]).origin(&never).completion(&done).send().expect("sends");
+        // This task is told of its message, and of the one that came here.
+        let text = loop {
+            match lapi.wait_completion(&done) {
+                Err(Code(codes::NO_HNDLR_SET)) => told += 1,
+                Err(code) => break code.failure().expect("it has a text").text,
+                Ok(()) => panic!("there is no handler"),
+            }
+        };
+        assert!(text.contains("No header handler is set"), "{text}");
+        assert_eq!((never.value(), Arc::strong_count(&never)), (0, 1), "let go of");
+        while told < 2 {
+            let own = Arc::new(Counter::new());
+            lapi.message(me, 1).completion(&own).send().expect("sends");
+            told += usize::from(lapi.wait(&own, 1).is_err());
+        }
+        lapi.gfence().expect("all is told");
+        for index in [0, 256] {
+            assert_eq!(lapi.target_event(index, &own), Err(Code(codes::ADDR_HNDL_RANGE)));
+        }
+        let refused = lapi.message(next, 1).target(256).completion(&own).send();
+        assert_eq!((refused, Arc::strong_count(&own)), (Err(Code(codes::ADDR_HNDL_RANGE)), 1));
+        lapi.finish().expect("finishes");
+    });
+}
+
+#[test]
 fn what_cannot_be_sent_is_refused_and_holds_nothing() {
     run("refused", |builder| {
         let lapi = Lapi::start(builder).expect("starts");
@@ -163,7 +241,7 @@ fn what_cannot_be_sent_is_refused_and_holds_nothing() {
 fn handlers_can_neither_block_nor_enter_a_collective() {
     const PRELUDE: &str = "#![allow(unused)]\n\
         use std::rc::Rc;\n\
-        use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Lapi};\n";
+        use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Lapi, raw};\n";
     const RIGHT: &str = "pub fn program(lapi: Rc<Lapi>) {
         lapi.handler(5, move |context, _| {
             let _ = context.send(0, 5, &[], &[]);
@@ -198,6 +276,15 @@ fn handlers_can_neither_block_nor_enter_a_collective() {
             "pub fn program(lapi: Rc<Lapi>) {
                 let own = Rc::clone(&lapi);
                 lapi.handler(5, move |_, _| { own.gfence(); Answer::discard() });
+            }",
+        ),
+        case(
+            "has_its_number",
+            "E0133",
+            "call to unsafe function",
+            "pub fn program(lapi: Rc<Lapi>) {
+                let handle = lapi.handle();
+                lapi.handler(5, move |_, _| Answer::discard().then(move |_, _| { raw::gfence(handle); }));
             }",
         ),
     ];

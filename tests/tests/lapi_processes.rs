@@ -60,11 +60,6 @@ fn a_task_that_ends_without_term_is_lost_to_the_others() {
     prints("lost", 3, &["lost: task 0 was told", "lost: task 1 was told", "lost: task 2 ends"]);
 }
 
-#[test]
-fn a_place_outside_memory_is_an_error_at_the_target() {
-    prints("outside", 2, &["outside: task 0", "outside: task 1"]);
-}
-
 /// One byte more than 2 GiB, by a put and by a message. For people: it needs 5 GiB of memory.
 #[test]
 #[ignore = "needs 5 GiB of memory"]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
-use bellwether_runtime::vocabulary::lapi::{Job, codes};
+use bellwether_runtime::vocabulary::lapi::{Failure, Job, What, codes};
 
 use super::{calls, runtime_error};
 
@@ -30,8 +30,6 @@ type ErrorHandler = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_int, *m
 
 /// `L1_LIB` to `L4_LIB`.
 const LIBRARIES: std::ops::RangeInclusive<c_int> = 0..=3;
-/// `INT_ERR`.
-const INTERNAL: c_int = 4;
 
 /// The process's place in a job.
 struct Held(Job);
@@ -172,7 +170,9 @@ fn tell(mut handle: Handle, code: i32) -> i32 {
     // Pairs with the Release in `start`.
     let handler = ERROR_HANDLER.load(Ordering::Acquire);
     if is_late && handler != 0 {
-        let (mut own, mut kind, mut shown, mut about) = (-1, INTERNAL, code, -1);
+        let (what, task) = Failure::last(code).map_or((What::Job, None), |failure| (failure.what, failure.task));
+        let (mut own, mut kind, mut shown) = (-1, what as c_int, code);
+        let mut about = task.map_or(-1, |task| task as c_int);
         // SAFETY: a valid place.
         unsafe { raw::qenv(handle, raw::query::TASK_ID, &mut own) };
         // SAFETY: the program gave this function to `LAPI_Init`; all pointers are valid during the call.

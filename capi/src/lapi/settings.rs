@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 
-use bellwether_runtime::vocabulary::lapi::codes;
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
+use bellwether_runtime::vocabulary::lapi::{Failure, codes};
 
+use super::calls;
 use super::life::told;
-use super::{TEXT, calls};
 
 /// `LAPI_MAX_ERR_STRING`.
 const TEXT_ROOM: usize = 160;
@@ -19,8 +19,8 @@ unsafe fn text_of(code: c_int, room: *mut c_void) -> i32 {
     if room.is_null() {
         return if codes::text(code).is_some() { codes::RET_PTR_NULL } else { codes::CODE_UNKNOWN };
     }
-    let own = TEXT.try_with(|text| text.try_borrow().ok().and_then(|text| text.clone())).ok().flatten();
-    let (codes::RUNTIME, Some(own)) = (code, own) else {
+    let own = (code == codes::RUNTIME).then(|| Failure::last(code)).flatten();
+    let Some(Failure { text: own, .. }) = own else {
         // SAFETY: the caller guarantees room for so many bytes.
         return unsafe { raw::msg_string(code, room.cast(), TEXT_ROOM) };
     };

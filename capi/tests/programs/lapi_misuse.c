@@ -350,7 +350,8 @@ static void xfers(void) {
     CHECK(state == 9);
 }
 
-/* An address outside memory: of a put, an error at once; as the place of a long message, one at the target. No counter moves. */
+/* An address outside memory: of a put, an error at once; as the place of a long message, one at both ends. No counter moves,
+ * and nothing waits for the message. */
 static void *misplace(lapi_handle_t *handle, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **then,
                       void **user_info) {
     (void)handle, (void)uhdr, (void)uhdr_len, (void)msg_len, (void)then, (void)user_info;
@@ -362,22 +363,25 @@ static void place(void) {
     int i, code = LAPI_SUCCESS;
     start();
     OK(LAPI_Addr_set(hndl, (void *)misplace, 1));
-    fence_all();
+    at(0, NULL);
     if (me == 0) {
         GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Put(hndl, 1, 100000, (void *)4096, data, NULL, &other, &third));
         GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Get(hndl, 1, 100000, (void *)4096, data, NULL, &other));
+        GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Put(hndl, 1, 8, (void *)8, data, NULL, &other, &third));
+        GIVES(LAPI_ERR_BAD_ADDRESS, LAPI_Put(hndl, 1, 0, NULL, NULL, (lapi_cntr_t *)8, &other, &third));
         OK(LAPI_Amsend(hndl, 1, (void *)1, NULL, 0, data, 100000, NULL, &other, &third));
     }
-    for (i = 0; i < 20000 && me == 1 && code == LAPI_SUCCESS; i++) {
+    for (i = 0; i < 20000 && code == LAPI_SUCCESS; i++) {
         code = LAPI_Probe(hndl);
         pause_ms(1);
     }
-    if (me == 1)
-        printf("place: %d\n", code);
-    fflush(stdout);
-    at(0, NULL);
+    CHECK(code == LAPI_ERR_BAD_ADDRESS);
+    fence_all();
+    free(data);
     CHECK(other.cntr == 3 && third.cntr == 3);
-    _exit(0);
+    OK(LAPI_Term(hndl));
+    if (me == 0)
+        printf("place: an error at both ends\n");
 }
 
 /* A child is no task; it ends as any process. */
@@ -403,8 +407,8 @@ static void forked(void) {
 static int told_code, told_times;
 
 static void on_error(lapi_handle_t *handle, int *code, lapi_err_t *kind, int *task, int *src) {
-    CHECK(*handle == hndl && *kind == INT_ERR && *task == me);
-    (void)src;
+    CHECK(*handle == hndl && *kind == AM_ERR && *task == me);
+    CHECK(*src == (n == 1 ? 0 : 1 - me));
     told_code = *code, told_times++;
 }
 

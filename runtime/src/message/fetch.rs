@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::memory_service::OF_FETCH;
 use super::{Messages, words};
 use crate::engine::{Answer, Engine};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::KEY_ROOM;
 use crate::transport::{Region, Sent};
@@ -19,6 +20,18 @@ use crate::transport::{Region, Sent};
 /// to send the copy, so few.
 const PIECES: usize = 4;
 const DOING: &str = "receiving a large message";
+
+/// Bits of the bell of a fetch, above its count of pieces: the place here, or the offered data there, could not be reached.
+pub(super) const FAILED_HERE: i32 = 1 << 29;
+pub(super) const FAILED_THERE: i32 = 1 << 30;
+const FAILED: i32 = FAILED_HERE | FAILED_THERE;
+
+/// The pieces that have been answered, and the bits.
+fn answers(bell: &AtomicI32) -> (usize, i32) {
+    // Pairs with the Release of the service that rings.
+    let word = bell.load(Ordering::Acquire);
+    ((word & !FAILED) as usize, word & FAILED)
+}
 
 /// How offered data is fetched: the first word of an offer.
 const BY_ADDRESS: u64 = 1;
@@ -84,7 +97,7 @@ impl Fetch {
     /// Whether pieces may still be written to the place, however long this waits.
     pub(crate) fn may_be_written(&self) -> bool {
         match &self.way {
-            Way::Messages { bell, asked, .. } => (bell.load(Ordering::Acquire) as usize) < *asked,
+            Way::Messages { bell, asked, .. } => answers(bell).0 < *asked,
             Way::Here | Way::Gets { .. } => false,
         }
     }
@@ -222,7 +235,7 @@ impl Messages {
     /// Goes on; tells whether the data is in its place.
     ///
     /// # Errors
-    /// [`Error::PeerLost`](crate::error::Error::PeerLost).
+    /// [`Error::PeerLost`]; [`Error::BadAddress`] if the place, or the data at its sender, is not in memory that can be reached.
     pub(crate) fn advance_fetch(&self, fetch: &mut Fetch) -> Result<bool> {
         let (from, len, start) = (fetch.from, fetch.len, fetch.start);
         match &mut fetch.way {
@@ -232,10 +245,18 @@ impl Messages {
                 if let Some(cause) = self.engine.job.loss(from) {
                     return Err(self.engine.lost(from, cause, DOING));
                 }
-                let (piece, came) = (self.piece_len(), bell.load(Ordering::Acquire) as usize);
+                let (piece, (came, failed)) = (self.piece_len(), answers(bell));
+                if failed != 0 {
+                    // The pieces that are under way are still written to the place.
+                    let is_over = came == *asked;
+                    let (rank, address) =
+                        if failed & FAILED_HERE != 0 { (self.engine.rank, start as usize) } else { (from, *address) };
+                    let bad = Error::BadAddress { operation: DOING, rank, address, length: len };
+                    return if is_over { Err(bad) } else { Ok(false) };
+                }
                 while *asked * piece < len && *asked - came < PIECES {
                     let at = *asked * piece;
-                    let (here, ring) = (start as usize + at, (&raw const **bell) as usize);
+                    let (here, ring) = (start as usize + at, (&raw const **bell) as usize | OF_FETCH as usize);
                     // SAFETY: the place and the bell stay until the bell has rung for each piece: see the drop of `Fetch`.
                     match unsafe { self.read_piece(from, *address + at, piece.min(len - at), here, ring) }? {
                         Sent::Done => *asked += 1,

@@ -3,6 +3,9 @@
 //!
 //! A long transfer goes in pieces, which arrive in order; only the last one rings. If the owner refuses a piece, the
 //! requesting rank gets [`Error::BadAddress`].
+//!
+//! The bell of a fetch is rung for each piece, also for one that fails: its address travels with [`OF_FETCH`] added, and one of the
+//! bits of [`fetch`](super::fetch) says at which end the memory cannot be reached.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -11,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::fetch::{FAILED_HERE, FAILED_THERE};
 use super::{Messages, id, words};
 use crate::error::{Error, Result};
 use crate::memory::outside::{self, Direction, Refused};
@@ -22,6 +26,9 @@ const PIECE: usize = 1 << 20;
 const PIECE_HEAD: usize = 48;
 /// Least message memory an interface has.
 const MESSAGE_MEMORY_MIN: usize = 16 << 10;
+
+/// Added to the address of a bell, which is even: the bell of a fetch.
+pub(super) const OF_FETCH: u64 = 1;
 
 /// Kind of a refused request, as a REFUSED message encodes it.
 #[derive(Clone, Copy)]
@@ -65,7 +72,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
         };
         match join(&broken, message.from, place, write_here(to as usize, bytes)) {
             Ok(()) => ring_or_tell(messages, message.from, bell),
-            Err(NotHere) => refuse(messages, message.from, Asked::Put, to, bytes.len() as u64),
+            Err(NotHere) => refuse(messages, message.from, Asked::Put, [to, bytes.len() as u64, 0]),
         }
     });
     let broken = Broken::default();
@@ -78,7 +85,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
             Err(NotHere) => (Err(NotHere), Vec::new()),
         };
         if join(&broken, message.from, place, piece).is_err() {
-            return refuse(messages, message.from, Asked::Get, from, len);
+            return refuse(messages, message.from, Asked::Get, [from, len, local_bell]);
         }
         ring_or_tell(messages, message.from, remote_bell);
         let reply = [&local_bell.to_ne_bytes(), bytes.as_slice()].concat();
@@ -88,7 +95,12 @@ pub(super) fn install(messages: &Rc<Messages>) {
         let Some(([to, bell], bytes)) = words::<2>(message.data()) else {
             return messages.fault(message.from, "an answer to a read without an address");
         };
-        if write_here(to as usize, bytes).and_then(|()| ring_here(bell as usize)).is_err() {
+        let written = write_here(to as usize, bytes);
+        let outcome = match bell & OF_FETCH {
+            0 => written.and_then(|()| ring_here(bell as usize)),
+            _ => end_piece(bell, if written.is_ok() { 0 } else { FAILED_HERE }),
+        };
+        if outcome.is_err() {
             messages.fault(message.from, format!("the answer to a get has no place at {to:#x} any more"));
         }
     });
@@ -97,9 +109,13 @@ pub(super) fn install(messages: &Rc<Messages>) {
         None => messages.fault(message.from, "a ring without an address"),
     });
     messages.set_handler(id::REFUSED, move |messages, message| {
-        let Some(([asked, address, length], _)) = words::<3>(message.data()) else {
+        let Some(([asked, address, length, bell], _)) = words::<4>(message.data()) else {
             return messages.fault(message.from, "a refusal without an address");
         };
+        // Whoever fetches tells of it.
+        if bell & OF_FETCH != 0 && end_piece(bell, FAILED_THERE).is_ok() {
+            return;
+        }
         let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
         let (address, length) = (address as usize, length as usize);
         messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
@@ -107,22 +123,30 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 #[cold]
-fn refuse(messages: &Messages, asker: usize, asked: Asked, address: u64, length: u64) {
-    let payload = [address.to_ne_bytes(), length.to_ne_bytes()].concat();
-    messages.engine.answer(asker, || messages.engine.send_or_keep(asker, id::REFUSED, asked as u64, &payload));
+fn refuse(messages: &Messages, asker: usize, asked: Asked, address_length_bell: [u64; 3]) {
+    let payload = address_length_bell.map(u64::to_ne_bytes);
+    let payload = payload.as_flattened();
+    messages.engine.answer(asker, || messages.engine.send_or_keep(asker, id::REFUSED, asked as u64, payload));
 }
 
 fn ring_or_tell(messages: &Messages, asker: usize, bell: u64) {
     if ring_here(bell as usize).is_err() {
-        refuse(messages, asker, Asked::Bell, bell, size_of::<AtomicI32>() as u64);
+        refuse(messages, asker, Asked::Bell, [bell, size_of::<AtomicI32>() as u64, 0]);
     }
 }
 
 /// Adds one to the counter at `address` of this process; 0 means none.
 fn ring_here(address: usize) -> Result<(), NotHere> {
-    if address == 0 {
-        return Ok(());
-    }
+    if address == 0 { Ok(()) } else { add_here(address, 0) }
+}
+
+/// Rings the bell of a fetch, whose piece has come or has failed in the way that `bit` tells.
+fn end_piece(bell: u64, bit: i32) -> Result<(), NotHere> {
+    add_here((bell & !OF_FETCH) as usize, bit)
+}
+
+/// Sets `bits` at `address` of this process and adds one.
+fn add_here(address: usize, bits: i32) -> Result<(), NotHere> {
     if !address.is_multiple_of(align_of::<AtomicI32>()) {
         return Err(NotHere);
     }
@@ -132,7 +156,11 @@ fn ring_here(address: usize) -> Result<(), NotHere> {
     }
     // SAFETY: mapped for writing and aligned, checked above; the sender guarantees that a counter lies there: it used `unsafe` to
     // pass the address.
-    unsafe { AtomicI32::from_ptr(address as *mut i32) }.fetch_add(1, Ordering::Release);
+    let counter = unsafe { AtomicI32::from_ptr(address as *mut i32) };
+    if bits != 0 {
+        counter.fetch_or(bits, Ordering::Relaxed);
+    }
+    counter.fetch_add(1, Ordering::Release);
     Ok(())
 }
 
@@ -146,7 +174,9 @@ fn read_here(address: usize, len: usize) -> Result<Vec<u8>, NotHere> {
     if len > PIECE {
         return Err(NotHere);
     }
-    let mut bytes = vec![0; len];
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| NotHere)?;
+    bytes.resize(len, 0);
     // SAFETY: our own buffer of that length.
     unsafe { move_here(Direction::Get, bytes.as_mut_ptr(), len, address) }?;
     Ok(bytes)

@@ -31,6 +31,7 @@ pub(crate) use self::fetch::{Fetch, Offer, Offered, Unsettled};
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
 pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
+pub(crate) use self::panic::told_of;
 pub use self::table::{HandlerFn, HandlerId};
 pub(crate) use crate::engine::LINE_WORDS;
 

@@ -22,7 +22,7 @@ use crate::sync::bell::{WORDS_LEN, Words};
 /// A bell takes one cache line of each rank, however many ranks there are. Ringing is one store where at most 7 ranks share memory, an
 /// atomic add where more do, and over a network an atomic of the network, or a notice.
 pub struct Bell {
-    pub(super) words: OneThread<Words, Bell>,
+    pub(crate) words: OneThread<Words, Bell>,
     engine: OneThread<Rc<Engine>, Bell>,
     block: Block,
 }

@@ -56,6 +56,14 @@ impl Event {
         Event { kind: engine::Event::Ring(ring), of: Some(bell.engine().identity()) }
     }
 
+    /// Lets a function or a future hear the outcome of what is no operation of a world. Counters and bells are left alone.
+    pub(crate) fn tell(self, outcome: Result<()>) {
+        if let engine::Event::Call(_) | engine::Event::End(_) = &self.kind {
+            // These two take the outcome, whatever it is.
+            let _ = self.kind.happen(outcome, |_| Ok(()));
+        }
+    }
+
     /// The engine's form of the event, if it may be used for an operation of this rank.
     pub(super) fn check(self, identity: Identity) -> Result<engine::Event> {
         match self.of {

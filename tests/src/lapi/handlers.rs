@@ -42,6 +42,10 @@ pub(super) const CALL: u32 = 512;
 pub(super) const PANIC: u32 = 1024;
 /// The completion handler waits until the row opens the gate.
 pub(super) const GATE: u32 = 2048;
+/// The completion handler panics.
+pub(super) const PANIC_LATE: u32 = 4096;
+/// Half of the data is stored.
+pub(super) const HALF: u32 = 8192;
 
 /// What a header handler saw.
 #[derive(Debug, Clone, Default)]
@@ -181,6 +185,9 @@ pub(super) unsafe extern "C-unwind" fn take(
     if has(BURY) {
         info.ctl_flags = raw::BURY_MSG;
     }
+    if has(HALF) {
+        info.bytes = info.msg_len / 2;
+    }
     if has(THEN) {
         *then = Some(done);
         let own = Parameter { header, from: call.from, place, len: info.msg_len as usize };
@@ -220,6 +227,9 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
     let has = |bit| own.header.mode & bit != 0;
     while has(GATE) && !lock(&state).gate {
         std::thread::yield_now();
+    }
+    if has(PANIC_LATE) {
+        panic!("message {} cannot be handled", own.header.tag);
     }
     let mut codes = Vec::new();
     if has(CALL) {

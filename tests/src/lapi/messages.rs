@@ -7,7 +7,7 @@ use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Counter, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, codes};
 
 use super::handlers::{
-    BURY, CALL, CONSUME, DROP, GATE, Header, INLINE, LOCAL, PANIC, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT, lock, seen,
+    BURY, CALL, CONSUME, DROP, GATE, HALF, Header, INLINE, LOCAL, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT, lock, seen,
     send, take, take_other,
 };
 use super::one_sided::{Shared, put};
@@ -38,7 +38,7 @@ pub(super) fn with(task: &Task, body: impl FnOnce(Handle, usize, usize, usize)) 
 }
 
 /// A counter at the next task, as that one's address.
-fn counter_at(handle: Handle, to: usize, own: &Counter) -> *const Counter {
+pub(super) fn counter_at(handle: Handle, to: usize, own: &Counter) -> *const Counter {
     all(handle, own.address() as u64)[to] as *const Counter
 }
 
@@ -205,7 +205,26 @@ pub(super) fn l08(task: &Task) {
             assert_eq!(call.from, call.header.tag as usize);
             assert_eq!(call.flags, (raw::NORMAL, raw::DELIVER_MSG), "as at first, whatever the one before answered");
         }
+        drop(seen);
+        l08_bytes(handle, me, n);
     });
+}
+
+/// The header handler asks for half of the data: the rest of the place is left alone.
+fn l08_bytes(handle: Handle, me: usize, n: usize) {
+    gfence(handle);
+    let data: Vec<_> = [64, 20_000].iter().map(|len| pattern(me, *len)).collect();
+    for (tag, data) in data.iter().enumerate() {
+        ok(send(handle, (me + 1) % n, TAKE, &header(HALF, tag), data, NONE), "send");
+    }
+    gfence(handle);
+    let (seen, from) = (seen(handle), (me + n - 1) % n);
+    let seen = lock(&seen);
+    for (tag, len) in [(0, 64), (1, 20_000)] {
+        let (stored, rest) = seen.places[&tag].split_at(len / 2);
+        assert!(stored == &pattern(from, len)[..len / 2], "half of {len} bytes");
+        assert!(rest.iter().all(|byte| *byte == 0xEE), "no more than half of {len} bytes");
+    }
 }
 
 pub(super) fn l09(task: &Task) {
@@ -402,7 +421,10 @@ pub(super) fn l18(task: &Task) {
         wait(handle, &target, 1, "target");
         wait(handle, &completion, 1, "completion");
         let seen = seen(handle);
-        assert_eq!(lock(&seen).done_codes, REFUSED, "it does not communicate");
+        let seen = lock(&seen);
+        assert_eq!(seen.done_codes, REFUSED, "it does not communicate");
+        let [ran, called] = [seen.done_on.last().copied(), seen.calls.last().expect("it has run").thread];
+        assert_eq!(ran, called, "inline");
     });
 }
 
@@ -722,45 +744,4 @@ pub(super) fn l63(task: &Task) {
         ok(send(handle, next, own, &header(0, 1), &[], [null(), null(), &counter]), "send");
         wait(handle, &counter, 1, "a task that was resumed");
     });
-}
-
-pub(super) fn a_panic(task: &Task) {
-    let handle = task.init();
-    let (me, n) = place(handle);
-    // The panic is to come out of a call of this thread.
-    ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
-    let ready = Counter::new();
-    let at_zero = counter_at(handle, 0, &ready);
-    if me == n - 1 {
-        // From here on it catches panics.
-        ok(send(handle, 0, TAKE, &header(0, 0), &[], [at_zero, null(), null()]), "ready");
-    }
-    let send_it = || {
-        wait(handle, &ready, 1, "the target catches panics");
-        ok(send(handle, n - 1, TAKE, &header(PANIC, 3), &[1; 8], NONE), "send");
-    };
-    if me == 0 && n > 1 {
-        send_it();
-        super::watchdog::at("the origin of a panic");
-        while raw::probe(handle) != codes::HANDLER_PANICKED {
-            std::thread::yield_now();
-        }
-    }
-    if me == n - 1 {
-        super::watchdog::at("a panic");
-        let panic = std::panic::catch_unwind(|| {
-            if n == 1 {
-                send_it();
-            }
-            // SAFETY: a valid counter, which stays at 0.
-            unsafe { raw::waitcntr(handle, &Counter::new(), 1, std::ptr::null_mut()) }
-        });
-        let panic = panic.expect_err("it panics");
-        assert_eq!(panic.downcast_ref::<String>().map(String::as_str), Some("message 3 is not wanted"));
-    }
-    if n == 1 {
-        while raw::probe(handle) != codes::HANDLER_PANICKED {}
-    }
-    gfence(handle);
-    task.term(handle);
 }

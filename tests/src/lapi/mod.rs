@@ -7,6 +7,7 @@ mod handlers;
 mod messages;
 pub mod mix;
 mod one_sided;
+mod panics;
 mod polls;
 mod shortage;
 mod transfers;
@@ -114,12 +115,13 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l65_calls_may_come_from_several_threads", basics::l65),
     ("floods_from_every_task_and_from_handlers_end", flow::flood),
     ("lengths_around_what_travels_in_one_piece", flow::lengths),
-    ("a_panic_of_a_header_handler_is_told_at_both_ends", messages::a_panic),
+    ("a_panic_of_a_header_handler_is_told_at_both_ends", panics::a_panic),
+    ("a_panic_of_a_completion_handler_is_told_with_its_place", panics::a_late_panic),
+    ("a_place_outside_memory_is_an_error_at_both_ends", shortage::outside),
 ];
 
 /// What is run by itself: it needs much memory, or ends or limits its process.
-pub const APART: &[(&str, Row)] =
-    &[("huge", flow::huge), ("memory", shortage::memory), ("lost", shortage::lost), ("outside", shortage::outside)];
+pub const APART: &[(&str, Row)] = &[("huge", flow::huge), ("memory", shortage::memory), ("lost", shortage::lost)];
 
 /// Makes a test of each row, which calls the given function with its name.
 #[macro_export]
@@ -202,6 +204,8 @@ macro_rules! lapi_row_tests {
             floods_from_every_task_and_from_handlers_end
             lengths_around_what_travels_in_one_piece
             a_panic_of_a_header_handler_is_told_at_both_ends
+            a_panic_of_a_completion_handler_is_told_with_its_place
+            a_place_outside_memory_is_an_error_at_both_ends
         }
     };
     ($run:ident $($name:ident)+) => {

@@ -1,11 +1,11 @@
-//! Codes that only a process of its own can provoke: no memory, a lost task, a place outside memory.
+//! A place outside memory, and codes that only a process of its own can provoke: no memory, a lost task.
 
 use std::ffi::c_void;
 use std::io::Write;
 use std::ptr::{null, null_mut};
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, Vector};
-use bellwether_runtime::vocabulary::lapi::{Counter, codes};
+use bellwether_runtime::vocabulary::lapi::{Counter, Failure, What, codes};
 
 use super::handlers::{Header, PLACE, TAKE, lock, seen, send};
 use super::one_sided::{put, with};
@@ -84,33 +84,111 @@ pub(super) fn lost(task: &Task) {
     end(&format!("lost: task {me} was told"));
 }
 
-/// An address outside memory: of a put or a get, an error at once; as the place of a long message, one at the target. No counter moves.
+/// Addresses outside memory. Where no task has memory, the call is refused. Elsewhere both ends are told, no counter moves, and fences and
+/// the end of the handle do not wait for what has failed.
 pub(super) fn outside(task: &Task) {
     let handle: Handle = task.init();
-    let (me, n) = place(handle);
+    let (_, n) = place(handle);
+    let (next, before) = ((place(handle).0 + 1) % n, (place(handle).0 + n - 1) % n);
     ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
     let counters = [const { Counter::new() }; 2];
+    let [origin, completion] = counters.each_ref().map(std::ptr::from_ref);
     let mut data = vec![1; 100_000];
-    gfence(handle);
-    if me == 0 {
-        let [origin, completion] = counters.each_ref().map(std::ptr::from_ref);
-        assert_eq!(put(handle, n - 1, 4096, &data, [null(), origin, completion]), codes::BAD_ADDRESS);
-        let (len, there, here) = (data.len() as u64, 4096 as *mut c_void, data.as_mut_ptr().cast());
-        // SAFETY: the address at the target is refused.
-        let got = unsafe { raw::get(handle, (n - 1) as u32, len, there, here, null(), origin) };
-        assert_eq!(got, codes::BAD_ADDRESS);
-        let header = Header { mode: PLACE, address: 4096, ..Header::default() };
-        ok(send(handle, n - 1, TAKE, &header, &data, [null(), origin, completion]), "send");
-    }
-    if me == n - 1 {
-        let mut code = codes::SUCCESS;
-        while code == codes::SUCCESS {
-            code = raw::probe(handle);
-            std::thread::yield_now();
-        }
-        assert_eq!(code, codes::RUNTIME);
-    }
+    // It tells nothing of messages: a task that is ahead may have sent its own.
     all(handle, 0);
+    nowhere(handle, next as u32, [origin, completion]);
+    // The first page but one is not mapped either, and only the kernel knows.
+    const BAD: u64 = 4096;
+    let refused = |code: i32| {
+        assert!([codes::SUCCESS, codes::BAD_ADDRESS].contains(&code), "{code}");
+        usize::from(code == codes::SUCCESS)
+    };
+    let (len, there, here) = (data.len() as u64, BAD as *mut c_void, data.as_mut_ptr().cast::<c_void>());
+    let mut under_way = refused(put(handle, next, BAD, &data, [null(), origin, completion]));
+    let (mut bad, mut good, mut lengths) = ([there], [here], [len]);
+    let mut vector = |info: &mut [*mut c_void; 1]| Vector {
+        vec_type: raw::GEN_IOVECTOR,
+        num_vecs: 1,
+        info: info.as_mut_ptr(),
+        len: lengths.as_mut_ptr(),
+    };
+    let [bad, good] = [vector(&mut bad), vector(&mut good)];
+    // SAFETY: the address at the target is refused, and what is here stays until the fence.
+    unsafe {
+        under_way += refused(raw::get(handle, next as u32, len, there, here, null(), origin));
+        under_way += refused(raw::putv(handle, next as u32, &bad, &good, null(), origin, completion));
+        under_way += refused(raw::getv(handle, next as u32, &bad, &good, null(), origin));
+    }
+    for (address, len) in [(BAD, 100_000), (8, 64)] {
+        let header = Header { mode: PLACE, address, ..Header::default() };
+        ok(send(handle, next, TAKE, &header, &data[..len], [null(), null(), completion]), "send");
+        under_way += 1;
+    }
+    // As the origin, and as the target of the task before.
+    let (mut told, never) = (Vec::new(), Counter::new());
+    super::watchdog::at("what has failed");
+    while told.len() < 2 * under_way {
+        // SAFETY: a valid counter, which does not move.
+        let code = unsafe { raw::waitcntr(handle, &never, 1, null_mut()) };
+        told.push(Failure::last(code).expect("it has a text"));
+    }
+    for Failure { code, task, text, .. } in &told {
+        assert_eq!(*code, codes::BAD_ADDRESS, "{text}");
+        assert!(task.is_some_and(|task| task == next || task == before), "{task:?}");
+        assert!(text.contains("0x1000 ") || text.contains("0x8 "), "{text}");
+    }
+    gfence(handle);
     assert_eq!(counters.each_ref().map(Counter::value), [0; 2], "no counter moved");
-    end(&format!("outside: task {me}"));
+    task.term(handle);
+}
+
+/// What no task can have is refused by the call.
+fn nowhere(handle: Handle, next: u32, [origin, completion]: [*const Counter; 2]) {
+    let (mut number, mut wide) = (1i32, 1i64);
+    let data = [1u8; 64];
+    let is_bad = |code: i32, address: usize| {
+        assert_eq!(code, codes::BAD_ADDRESS, "{address:#x}");
+        let failure = Failure::last(code).expect("it has a text");
+        assert_eq!(failure.task, Some(next as usize));
+        assert!(failure.text.contains(&format!("{address:#x}")), "{}", failure.text);
+        failure.what
+    };
+    for address in [8, 4088, 1 << 60] {
+        let there = address as *mut c_void;
+        let (own, len) = (data.as_ptr().cast::<c_void>(), data.len() as u64);
+        let counter = (address as *const c_void).cast::<Counter>();
+        // SAFETY: refused.
+        unsafe {
+            let code = raw::put(handle, next, len, there, own, null(), origin, completion);
+            assert_eq!(is_bad(code, address), What::Put);
+            let code = raw::get(handle, next, 8, there, (&raw mut wide).cast(), null(), origin);
+            assert_eq!(is_bad(code, address), What::Get);
+            let code = raw::rmw(handle, 0, next, there.cast(), &number, &mut number, origin);
+            assert_eq!(is_bad(code, address), What::Rmw);
+            let code = raw::rmw64(handle, 0, next, there.cast(), &wide, &mut wide, origin);
+            assert_eq!(is_bad(code, address), What::Rmw);
+            let code = raw::put(handle, next, 0, null_mut(), null(), counter, origin, completion);
+            assert_eq!(is_bad(code, address), What::Put);
+            let code = raw::amsend(handle, next, TAKE, null(), 0, null(), 0, counter, origin, completion);
+            assert_eq!(is_bad(code, address), What::Message);
+            let (mut bad, mut good) = ([there, there], [own.cast_mut(), own.cast_mut()]);
+            let mut lengths = [0, 8];
+            let mut vector = |info: *mut *mut c_void| Vector {
+                vec_type: raw::GEN_GENERIC,
+                num_vecs: 2,
+                info,
+                len: lengths.as_mut_ptr(),
+            };
+            let (bad, good) = (vector(bad.as_mut_ptr()), vector(good.as_mut_ptr()));
+            let code = raw::putv(handle, next, &bad, &good, null(), origin, completion);
+            assert_eq!(is_bad(code, address), What::Put);
+            let code = raw::getv(handle, next, &bad, &good, null(), origin);
+            assert_eq!(is_bad(code, address), What::Get);
+        }
+    }
+    // Counters are aligned.
+    let crooked = (&raw const wide).cast::<Counter>().wrapping_byte_add(2);
+    // SAFETY: refused.
+    let code = unsafe { raw::amsend(handle, next, TAKE, null(), 0, null(), 0, crooked, origin, completion) };
+    assert_eq!(is_bad(code, crooked as usize), What::Message);
 }

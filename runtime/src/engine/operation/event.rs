@@ -132,7 +132,7 @@ impl Drop for Member {
 impl Event {
     /// Runs the action. Returns the operation's error if the action has no way to report it (counters and bells), and the error
     /// of `ring`.
-    pub(in super::super) fn happen(self, outcome: Result<()>, ring: impl FnOnce(Ring) -> Result<()>) -> Result<()> {
+    pub(crate) fn happen(self, outcome: Result<()>, ring: impl FnOnce(Ring) -> Result<()>) -> Result<()> {
         match self {
             Event::Count(count) => {
                 outcome?;

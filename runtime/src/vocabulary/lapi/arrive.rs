@@ -8,11 +8,14 @@ use super::calls;
 use super::closures::{Announced, CLOSURE};
 use super::domain::{Domain, Dropped, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
-use super::queue::{Finish, Work};
+use super::failure::{Failure, Refusal, What};
+use super::queue::{self, Finish, Work};
+use super::send::is_nowhere;
 use super::traffic::Ticket;
 use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
 use super::{codes, kind, own};
+use crate::error::Error;
 use crate::message::{Fetch, Messages, Offered, id};
 
 /// Fetches that are advanced at a time. Chosen: each has a few pieces in flight, which their sender copies.
@@ -54,14 +57,27 @@ struct Landed {
 
 /// What a message is to the task where it arrives.
 enum Role {
-    /// A message of another task, or a put.
+    /// A message of another task.
     Message,
+    /// A put of another task.
+    Put,
     /// The answer to a get of this task, and what happens then.
     Answer(Event),
     /// So many bytes of a transfer in parts.
     Part(Name, u64),
     /// A message of vectors, whose own data was announced.
     Described(Box<Described>),
+}
+
+impl Role {
+    fn what(&self) -> What {
+        match self {
+            Role::Message | Role::Described(_) => What::Message,
+            Role::Answer(_) => What::Get,
+            Role::Part(name, _) if name.is_receivers() => What::Get,
+            Role::Put | Role::Part(..) => What::Put,
+        }
+    }
 }
 
 struct Described {
@@ -105,18 +121,28 @@ pub(super) fn install(domain: &Rc<Domain>) {
 /// Ends a message whose header handler panics, so that no fence waits for it, and lets its origin have its data back.
 struct Unwound<'a> {
     domain: &'a Domain,
-    from: usize,
+    finish: Finish,
     number: Option<u64>,
-    ticket: Option<Ticket>,
 }
 
 impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.domain.tell(self.from, kind::FETCHED, &[number]);
+            self.domain.tell(self.finish.from, kind::FETCHED, &[number]);
         }
-        self.domain.arrived(self.from, self.ticket);
+        self.domain.fail_completion(&self.finish, codes::HANDLER_PANICKED);
+        self.domain.arrived(self.finish.from, self.finish.ticket);
+    }
+}
+
+/// Tells the origin of a message whose inline completion handler panics.
+struct Unfinished<'a>(&'a Domain, Finish);
+
+impl Drop for Unfinished<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.fail_completion(&self.1, codes::HANDLER_PANICKED);
     }
 }
 
@@ -124,7 +150,9 @@ impl Domain {
     /// A message that no task of ours writes.
     #[cold]
     fn bad(&self, from: usize) {
-        self.fault(codes::RUNTIME, from);
+        let text =
+            format!("task {from} sent a message that none of LAPI's calls makes; do all tasks run the same version?");
+        self.fail(Failure { code: codes::RUNTIME, what: What::Job, task: Some(from), text });
     }
 
     #[inline(always)]
@@ -174,7 +202,8 @@ impl Domain {
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
-            self.refuse(from, number, ticket);
+            let refusal = Refusal::new(codes::NO_HNDLR_SET, What::Message, handler);
+            self.refuse(&Finish { from, target, completion, ticket }, number, refusal);
             return Some(true);
         }
         if !header.is_empty() {
@@ -198,10 +227,11 @@ impl Domain {
         };
         let (mut handle, mut header_len) = (self.handle, header.len() as u32);
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
-        let unwound = Unwound { domain: self, from, number, ticket };
+        let finish = Finish { from, target, completion, ticket };
+        let unwound = Unwound { domain: self, finish, number };
         let start: *mut u8 = {
             let _running = self.runs(Running::Header);
-            let name = || format!("header handler {handler:#x}");
+            let name = || queue::header_name(handler);
             messages.run_told(from, name, || {
                 if address == CLOSURE {
                     let data = if let Data::Here(data) = &data { Some(*data) } else { None };
@@ -229,8 +259,7 @@ impl Domain {
         // The header handler may shorten what is stored.
         let stored = len.min(info.bytes) as usize;
         let buried = info.ctl_flags & BURY_MSG != 0 || start.is_null() || stored == 0;
-        let finish = Finish { from, target, completion, ticket };
-        let work = then.map(|handler| Work { handler, parameter, finish });
+        let work = then.map(|then| Work { of: handler, handler: then, parameter, finish });
         let stored = if buried { 0 } else { stored };
         let running = match info.ret_flags {
             flags if flags & LOCAL_STATE != 0 => Some(Running::Local),
@@ -243,12 +272,66 @@ impl Domain {
         Some(true)
     }
 
-    /// There is no handler at the index of a message.
+    /// Refuses a message: both tasks are told, its origin has its data back, and no fence waits for it.
     #[cold]
-    fn refuse(&self, from: usize, number: Option<u64>, ticket: Option<Ticket>) {
-        self.fault(codes::NO_HNDLR_SET, from);
-        self.tell(from, kind::REFUSED, &[codes::NO_HNDLR_SET as u64, number.map_or(0, |number| number + 1)]);
-        self.arrived(from, ticket);
+    fn refuse(&self, finish: &Finish, number: Option<u64>, refusal: Refusal) {
+        self.tell_refused(finish.from, number, refusal);
+        self.fail_completion(finish, refusal.code);
+        self.arrived(finish.from, finish.ticket);
+    }
+
+    /// Tells this task and `from` that a message of that one cannot be delivered; `number` is that of an announced one.
+    #[cold]
+    pub(super) fn tell_refused(&self, from: usize, number: Option<u64>, refusal: Refusal) {
+        self.fail(refusal.failure(from, self.world.rank(), from));
+        let [code, what, detail] = refusal.words();
+        self.tell(from, kind::REFUSED, &[code, number.map_or(0, |number| number + 1), what, detail]);
+    }
+
+    /// The completion event of a message does not happen. Counters stay as they are; functions and futures are told.
+    #[cold]
+    pub(super) fn fail_completion(&self, finish: &Finish, code: i32) {
+        if Event::from_word(finish.completion).is_deferred() {
+            self.tell(finish.from, kind::FAILED, &[finish.completion, code as u64]);
+        }
+    }
+
+    /// The data of a message cannot be brought to its place: nothing waits for it any more.
+    #[cold]
+    fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
+        // A completion handler does not run. Its parameter is the program's, or memory that pieces may still reach.
+        let Landed { finish, role, .. } = landed;
+        self.refuse(&finish, number, refusal);
+        match role {
+            Role::Message | Role::Put | Role::Described(_) => {}
+            Role::Answer(event) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.fail_event(event, refusal.code, finish.from);
+            }
+            Role::Part(name, len) => self.part_ended(name, len, finish, Some(refusal.code)),
+        }
+    }
+
+    /// A fetch has ended with an error.
+    #[cold]
+    fn fetch_failed(&self, incoming: Incoming, error: &Error) {
+        let Incoming { fetch, number, mut landed } = incoming;
+        if let Role::Described(_) = &landed.role
+            && fetch.may_be_written()
+        {
+            // Pieces may still arrive.
+            std::mem::forget(std::mem::replace(&mut landed.role, Role::Message));
+        }
+        drop(fetch);
+        let what = landed.role.what();
+        let refusal = match error {
+            Error::BadAddress { rank, address, .. } => {
+                let of_origin = *rank != self.world.rank();
+                Refusal { of_origin, ..Refusal::bad_address(what, *address as u64) }
+            }
+            other => Refusal::new(Failure::of_error(other).code, what, 0),
+        };
+        self.broken(landed, Some(number), refusal);
     }
 
     /// Brings data to its place: `len` bytes of it, or none.
@@ -261,6 +344,10 @@ impl Domain {
         match data {
             Data::Here(data) => {
                 if len != 0 {
+                    if is_nowhere(start as u64, len as u64) {
+                        let refusal = Refusal::bad_address(landed.role.what(), start as u64);
+                        return self.broken(landed, None, refusal);
+                    }
                     // SAFETY: the caller guarantees room for the data, of which there is as much.
                     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), start, len.min(data.len())) };
                 }
@@ -294,7 +381,7 @@ impl Domain {
             own::PUT | own::ANSWER => {
                 let ([start], _) = words::<1>(header)?;
                 let (finish, role) = match handler {
-                    own::PUT => (finish, Role::Message),
+                    own::PUT => (finish, Role::Put),
                     _ => (Finish { target: 0, ..finish }, Role::Answer(Event::from_word(target))),
                 };
                 let landed = Landed { work: None, finish, running: None, role };
@@ -323,16 +410,20 @@ impl Domain {
             }
             _ => match data {
                 Data::Here(data) => self.deliver_described(messages, handler, header, data, finish)?,
-                Data::Offered(..) => {
-                    let mut described = Box::new(Described {
-                        handler,
-                        header: header.into(),
-                        data: vec![0; usize::try_from(len).ok()?].into(),
-                    });
+                Data::Offered(number, offered) => {
+                    let mut data = Vec::new();
+                    // Another task tells the length.
+                    if data.try_reserve_exact(usize::try_from(len).ok()?).is_err() {
+                        let refusal = Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len);
+                        self.refuse(&finish, Some(number), refusal);
+                        return Some(true);
+                    }
+                    data.resize(len as usize, 0);
+                    let mut described = Box::new(Described { handler, header: header.into(), data: data.into() });
                     let (start, len) = (described.data.as_mut_ptr(), described.data.len());
                     let landed = Landed { work: None, finish, running: None, role: Role::Described(described) };
                     // SAFETY: memory of `described`, which stays where it is until the message has landed.
-                    unsafe { self.store(messages, data, start, len, landed) };
+                    unsafe { self.store(messages, Data::Offered(number, offered), start, len, landed) };
                 }
             },
         }
@@ -354,7 +445,7 @@ impl Domain {
         match role {
             Role::Described(_) => {}
             Role::Part(name, len) => return self.part_landed(name, len, finish),
-            Role::Message => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Message | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.sends_done.set(self.sends_done.get() + 1);
@@ -365,13 +456,15 @@ impl Domain {
         match (work, running) {
             (None, _) => self.finish(finish),
             (Some(work), None) => self.enqueue(work),
-            (Some(Work { handler, parameter, .. }), Some(running)) => {
+            (Some(Work { of, handler, parameter, .. }), Some(running)) => {
                 let mut handle = self.handle;
                 let _running = self.runs(running);
-                let name = || "an inline completion handler".to_owned();
+                let name = || queue::name(of, true);
+                let unfinished = Unfinished(self, finish);
                 // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
                 messages
                     .run_told(finish.from, name, || unsafe { self.calls.completion(handler, &mut handle, parameter) });
+                std::mem::forget(unfinished);
                 self.finish(finish);
             }
         }
@@ -420,21 +513,25 @@ impl Domain {
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
                 self.sends_done.set(self.sends_done.get() + 1);
-                self.fetched(number, true);
+                self.fetched(number, Ok(()));
             }
             kind::COMPLETED => {
                 let ([counter], _) = words::<1>(rest)?;
-                // SAFETY: this task gave the address of its own counter, which is valid until the completion counter has moved.
-                unsafe { self.count(counter, from) };
+                // SAFETY: this task gave its own event, whose counter is valid until it has moved.
+                unsafe { self.happen(Event::from_word(counter), from) };
                 self.sends_done.set(self.sends_done.get() + 1);
-                self.release(counter as usize);
             }
             kind::REFUSED => {
-                let ([code, number], _) = words(rest)?;
+                let ([code, number, what, detail], _) = words(rest)?;
+                let refusal = Refusal::from_words([code, what, detail]);
                 if let Some(number) = number.checked_sub(1) {
-                    self.fetched(number, false);
+                    self.fetched(number, Err(refusal.code));
                 }
-                self.fault(code as i32, from);
+                self.fail(refusal.failure(self.world.rank(), from, from));
+            }
+            kind::FAILED => {
+                let ([event, code], _) = words::<2>(rest)?;
+                self.fail_event(Event::from_word(event), code as i32, from);
             }
             kind::FENCE => {
                 let ([number], _) = words::<1>(rest)?;
@@ -453,14 +550,14 @@ impl Domain {
                 unsafe { self.changed(from, answer) };
             }
             kind::FREED => {
-                let ([event, moves], _) = words::<2>(rest)?;
+                let ([event, code], _) = words::<2>(rest)?;
                 let event = Event::from_word(event);
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.sends_done.set(self.sends_done.get() + 1);
-                match moves {
-                    0 => self.forget(event),
+                match code as i32 {
                     // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
-                    _ => unsafe { self.happen(event, from) },
+                    codes::SUCCESS => unsafe { self.happen(event, from) },
+                    code => self.fail_event(event, code, from),
                 }
             }
             kind::BARRIER => {
@@ -501,7 +598,7 @@ impl Domain {
                     self.incoming.borrow_mut().insert(place, incoming);
                     place += 1;
                 }
-                Err(error) => self.fault(codes::of_error(&error), incoming.landed.finish.from),
+                Err(error) => self.fetch_failed(incoming, &error),
             }
         }
         !self.incoming.borrow().is_empty() || !self.dropped.borrow().is_empty()

@@ -132,6 +132,15 @@ impl std::fmt::Debug for Answer {
 /// });
 /// # }
 /// ```
+///
+/// The number that [`raw`](super::raw) calls take is for those who promise not to use it here:
+/// ```compile_fail,E0133
+/// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi, raw};
+/// # fn f(lapi: &Lapi) {
+/// let handle = lapi.handle();
+/// lapi.handler(5, move |_, _| Answer::discard().then(move |_, _| drop(raw::gfence(handle))));
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct HandlerContext<'a> {
     handle: Handle,

@@ -1,5 +1,6 @@
 //! The codes that calls return, with their texts.
 
+use super::failure::{Failure, What};
 use crate::error::Error;
 use crate::vocabulary::code_table::codes;
 
@@ -67,20 +68,16 @@ codes! {
     RUNTIME = 904, "The runtime reported an error; its text is in the log.";
 }
 
-/// The code that stands for an error of the runtime, which is logged.
+/// The code that stands for an error of the runtime, which is logged and kept.
 #[cold]
 pub(super) fn of_error(error: &Error) -> i32 {
-    let code = match error {
-        Error::PeerLost { .. } | Error::Standstill { .. } => PEER_LOST,
-        Error::HandlerPanicked { .. } => HANDLER_PANICKED,
-        Error::BadAddress { .. } | Error::Misaligned { .. } => BAD_ADDRESS,
-        Error::OutOfMemory { .. } | Error::NoContext { .. } => MEMORY_EXHAUSTED,
-        Error::InsideHandler { .. } => IN_HANDLER,
-        Error::RankOutOfRange { .. } => TGT,
-        _ => RUNTIME,
-    };
-    tracing::warn!(code, %error, "a LAPI call fails");
-    code
+    Failure::of_error(error).keep()
+}
+
+/// As [`of_error`], of a transfer.
+#[cold]
+pub(super) fn of_error_of(what: What, error: &Error) -> i32 {
+    Failure { what, ..Failure::of_error(error) }.keep()
 }
 
 #[cfg(test)]

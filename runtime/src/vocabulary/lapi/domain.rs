@@ -12,17 +12,20 @@ use super::arrive::{self, Incoming};
 use super::calls::Calls;
 use super::closures::Closure;
 use super::event::Deferred;
+use super::failure::{Failure, What};
 use super::job::Home;
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
 use super::send::Outgoing;
+use super::signal::Signal;
 use super::traffic::{Ticket, Traffic};
 use super::types::Handle;
 use super::vectors::Group;
-use super::{Counter, codes, interrupt, kind};
+use super::{codes, interrupt, kind};
 use crate::Background;
 use crate::error::{Error, Result};
+use crate::message::told_of;
 use crate::vocabulary::interrupt::Interrupts;
 use crate::world::World;
 
@@ -79,12 +82,14 @@ pub(super) struct Domain {
     pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
     /// Header handlers that are closures, by index.
     pub(super) closures: RefCell<BTreeMap<usize, Closure>>,
-    /// Completion counters that messages in flight share with the program: by address, with the number of those messages.
-    held: RefCell<BTreeMap<usize, (Arc<Counter>, usize)>>,
+    /// Target events, by index.
+    pub(super) targets: RefCell<BTreeMap<usize, Signal>>,
+    /// Bells of the program, which live as long as the handle.
+    pub(super) bells: RefCell<Vec<crate::world::Bell>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
-    /// Codes of messages that failed. The next calls that make progress return them.
-    faults: RefCell<VecDeque<i32>>,
+    /// Messages that failed. The next calls that make progress return their codes.
+    faults: RefCell<VecDeque<Failure>>,
     pub(super) running: Cell<Running>,
     interrupts: RefCell<Option<Interrupts>>,
     /// For each task, whether it is purged: nothing is sent to it.
@@ -153,7 +158,8 @@ impl Domain {
             own_thread,
             table: Box::new([const { Cell::new(0) }; LOC_ADDRTBL_SZ]),
             closures: RefCell::default(),
-            held: RefCell::default(),
+            targets: RefCell::default(),
+            bells: RefCell::default(),
             timeout: Cell::new(TIMEOUT),
             error_check: Cell::new(true),
             faults: RefCell::default(),
@@ -183,24 +189,6 @@ impl Domain {
         });
         arrive::install(&domain);
         (domain, waker)
-    }
-
-    /// Keeps a completion counter until it has moved; its address.
-    pub(super) fn hold(&self, counter: &Arc<Counter>) -> usize {
-        let mut held = self.held.borrow_mut();
-        held.entry(counter.address()).or_insert_with(|| (Arc::clone(counter), 0)).1 += 1;
-        counter.address()
-    }
-
-    /// Gives back one message's share of the counter at this address, which has moved. Does nothing if the counter is not held.
-    pub(super) fn release(&self, address: usize) {
-        let mut held = self.held.borrow_mut();
-        if let Some((_, messages)) = held.get_mut(&address) {
-            *messages -= 1;
-            if *messages == 0 {
-                held.remove(&address);
-            }
-        }
     }
 
     /// Whether interrupt mode is on: a thread makes progress while no call does.
@@ -300,13 +288,27 @@ impl Domain {
         self.own_thread.is_some()
     }
 
-    /// Records that a message failed, for the next call that makes progress.
+    /// Records that a message of or to task `peer` failed, for the next call that makes progress.
     #[cold]
     pub(super) fn fault(&self, code: i32, peer: usize) {
-        tracing::warn!(code, peer, text = codes::text(code), "a message fails");
+        self.fail(Failure::of_code(code, What::Message, peer));
+    }
+
+    /// Records what failed, for the next call that makes progress.
+    #[cold]
+    pub(super) fn fail(&self, failure: Failure) {
         let mut faults = self.faults.borrow_mut();
         if faults.len() < FAULTS {
-            faults.push_back(code);
+            faults.push_back(failure);
+        }
+    }
+
+    /// Records that a handler of this task has panicked, in this thread, for a message of task `from`, which was told.
+    #[cold]
+    pub(super) fn panicked(&self, from: usize) {
+        match told_of(self.world.rank()) {
+            Some(error) => self.fail(Failure::of_error(&error)),
+            None => self.fault(codes::HANDLER_PANICKED, from),
         }
     }
 
@@ -320,7 +322,7 @@ impl Domain {
     /// The code of that fault.
     pub(super) fn take_fault(&self) -> Result<(), i32> {
         match self.faults.borrow_mut().pop_front() {
-            Some(code) => Err(code),
+            Some(failure) => Err(failure.keep()),
             None => self.world.engine().take_fault().map_err(|error| codes::of_error(&error)),
         }
     }

@@ -3,8 +3,9 @@
 
 use std::ffi::c_void;
 
-use super::domain::{Domain, Running};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, Running};
 use super::queue::{Finish, Work};
+use super::signal::Signal;
 use super::types::{CompletionHandler, Handle, SendHandler, SendInfo};
 use super::{Counter, codes, port};
 
@@ -32,6 +33,11 @@ impl Event {
         Event(word)
     }
 
+    /// Whether the domain knows what it stands for.
+    pub(super) fn is_deferred(self) -> bool {
+        self.0 & 1 == 1
+    }
+
     fn number(self) -> Option<u64> {
         (self.0 & 1 == 1).then_some(self.0 >> 1)
     }
@@ -45,6 +51,8 @@ pub(super) enum Deferred {
     Here(CompletionHandler, *mut c_void),
     /// Happens when it has been called so many times.
     Last(u64, Event),
+    /// What a message with closures has asked for.
+    Signal(Signal),
 }
 
 impl Domain {
@@ -57,7 +65,20 @@ impl Domain {
 
     /// Forgets an event: from now on nothing happens.
     pub(super) fn forget(&self, event: Event) {
-        self.deferred.borrow_mut().remove(&event.0);
+        // Dropped when the list is free: it may be the program's.
+        let forgotten = self.deferred.borrow_mut().remove(&event.0);
+        drop(forgotten);
+    }
+
+    /// Forgets an event that cannot happen any more, for the reason that `code` tells. Functions and futures are told.
+    #[cold]
+    pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
+        let failed = self.deferred.borrow_mut().remove(&event.0);
+        match failed {
+            Some(Deferred::Signal(signal)) => self.signal(signal, Err(code), from),
+            Some(Deferred::Last(_, then)) => self.fail_event(then, code, from),
+            _ => {}
+        }
     }
 
     /// Lets `event`, a [`Deferred::Last`], wait for one more call.
@@ -80,17 +101,22 @@ impl Domain {
         unsafe { self.count(event.0, from) };
     }
 
-    /// Moves the counter at an address, if that is not 0, for a message of task `from`.
+    /// Moves the counter at an address, for a message of task `from`. Below [`LOC_ADDRTBL_SZ`] it is the index of a target event; 0 is
+    /// nothing.
     ///
     /// # Safety
     /// The counter is valid.
     #[inline]
     pub(super) unsafe fn count(&self, address: u64, from: usize) {
-        // SAFETY: the caller guarantees that the counter is null or valid.
-        if let Some(counter) = unsafe { (address as *const Counter).as_ref() } {
-            counter.increment();
-            self.note_received(address, from);
+        if address < LOC_ADDRTBL_SZ as u64 {
+            if address != 0 {
+                self.target_event(address as usize, from);
+            }
+            return;
         }
+        // SAFETY: the caller guarantees that the counter is valid.
+        unsafe { &*(address as *const Counter) }.increment();
+        self.note_received(address, from);
     }
 
     #[cold]
@@ -117,8 +143,9 @@ impl Domain {
             }
             Some(Deferred::Here(handler, parameter)) => {
                 let finish = Finish { from, target: 0, completion: 0, ticket: None };
-                self.enqueue(Work { handler, parameter, finish });
+                self.enqueue(Work { of: 0, handler, parameter, finish });
             }
+            Some(Deferred::Signal(signal)) => self.signal(signal, Ok(()), from),
             Some(Deferred::Last(_, then)) => {
                 drop(running);
                 // SAFETY: the caller of the transfer guarantees it for the counter that it gave.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
 use super::event::Event;
+use super::failure::Failure;
 use super::job::Job;
 use super::send::{self, Keep};
+use super::signal::Signal;
 use super::types::Handle;
 use super::{Counter, LOC_ADDRTBL_SZ, codes, domain, port};
 use crate::error::{Error, Result};
@@ -15,6 +17,14 @@ use crate::world::Builder;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{text} (LAPI code {0})", text = codes::text(self.0).unwrap_or("An unknown code."))]
 pub struct Code(pub i32);
+
+impl Code {
+    /// What this thread was told last with this code: which task, what and where. Of a panic of a handler it is the task, the handler, and
+    /// the place in its source. `None` for what is wrong with an argument.
+    pub fn failure(self) -> Option<Failure> {
+        Failure::last(self.0)
+    }
+}
 
 /// A task's active messages: a [`Job`] with its handle, and handlers that are closures.
 ///
@@ -83,7 +93,18 @@ impl Lapi {
     }
 
     /// The handle, for [`raw`](super::raw) calls.
-    pub fn handle(&self) -> Handle {
+    ///
+    /// It is a number, which a closure can take along to the thread that runs it. There a call that waits would wait for the end of its own
+    /// handler.
+    ///
+    /// # Safety
+    /// No handler of this job uses it for a call that waits, is collective or ends the handle: the fences, `term`, `address_init`, the waits
+    /// for counters, `probe`, `msgpoll`. And nobody ends it with [`raw::term`](super::raw::term) while this value lives.
+    pub unsafe fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(super) fn number(&self) -> Handle {
         self.handle
     }
 
@@ -176,15 +197,22 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// Increments `counter` when the message has let go of the data.
-    pub fn origin(mut self, counter: &Arc<Counter>) -> Message<'a> {
-        self.sending.origin = Some(Arc::clone(counter));
+    /// What happens when the message has let go of the data: a counter moves, a bell rings, a future ends, a function runs.
+    pub fn origin(mut self, signal: impl Into<Signal>) -> Message<'a> {
+        self.sending.origin = Some(signal.into());
         self
     }
 
-    /// Increments `counter` when the completion handler has returned, or, if there is none, when the data is in its place.
-    pub fn completion(mut self, counter: &Arc<Counter>) -> Message<'a> {
-        self.sending.completion = Some(Arc::clone(counter));
+    /// What happens at the target when the completion handler has returned, or, if there is none, when the data is in its place: the index
+    /// of its [`Lapi::target_event`].
+    pub fn target(mut self, index: usize) -> Message<'a> {
+        self.sending.target = index;
+        self
+    }
+
+    /// What happens here after that.
+    pub fn completion(mut self, signal: impl Into<Signal>) -> Message<'a> {
+        self.sending.completion = Some(signal.into());
         self
     }
 
@@ -192,7 +220,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
-    /// [`codes::PEER_LOST`]: nothing was sent.
+    /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::PEER_LOST`]: nothing was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -205,44 +233,52 @@ pub(super) struct Sending<'a> {
     index: usize,
     header: &'a [u8],
     data: Arc<Vec<u8>>,
-    origin: Option<Arc<Counter>>,
-    completion: Option<Arc<Counter>>,
+    target: usize,
+    origin: Option<Signal>,
+    completion: Option<Signal>,
 }
 
 impl<'a> Sending<'a> {
     pub(super) fn new(to: usize, index: usize, header: &'a [u8], data: Arc<Vec<u8>>) -> Sending<'a> {
-        Sending { to, index, header, data, origin: None, completion: None }
+        Sending { to, index, header, data, target: 0, origin: None, completion: None }
     }
 
     pub(super) fn send(self, handle: Handle) -> Result<(), Code> {
-        let Sending { to, index, header, data, origin, completion } = self;
+        let Sending { to, index, header, data, target, origin, completion } = self;
         let domain = port::enter(handle).map_err(Code)?;
         if !(1..LOC_ADDRTBL_SZ).contains(&index) {
             return Err(Code(codes::HDR_HNDLR_NULL));
         }
-        let counter = |counter: &Option<Arc<Counter>>| counter.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
+        if target >= LOC_ADDRTBL_SZ {
+            return Err(Code(codes::ADDR_HNDL_RANGE));
+        }
+        if domain.purged.get(to).is_some_and(std::cell::Cell::get) {
+            return Err(Code(codes::TGT_PURGED));
+        }
         let message = send::Message {
             to: u32::try_from(to).unwrap_or(u32::MAX),
             handler: index,
             header: (header.as_ptr(), u32::try_from(header.len()).unwrap_or(u32::MAX)),
             data: (data.as_ptr(), data.len() as u64),
-            target: 0,
-            origin: Event::counter(counter(&origin)),
-            completion: counter(&completion),
+            target,
+            origin: Event::NONE,
+            completion: Event::NONE,
         };
-        if domain.purged.get(to).is_some_and(std::cell::Cell::get) {
-            return Err(Code(codes::TGT_PURGED));
-        }
         message.check(&domain).map_err(Code)?;
-        let held = completion.as_ref().map(|counter| domain.hold(counter));
-        let keep: Keep = Some((data, origin));
+        // A counter moves at once where the message has its own copy of the data.
+        let (origin, counter) = match origin.as_ref().and_then(Signal::counter).cloned() {
+            Some(counter) => (Event::counter(Arc::as_ptr(&counter)), Some(counter)),
+            None => (domain.event_of(origin), None),
+        };
+        let completion = domain.event_of(completion);
+        let keep: Keep = Some((data, counter));
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
-        // - the domain holds the completion counter until it has moved;
-        // - the target looks the handler up in its own table, whose addresses `addr_set` vouches for.
-        let sent = unsafe { send::send(handle, domain, message, keep) };
-        if let (Err(_), Some(address), Ok(domain)) = (&sent, held, port::enter(handle)) {
-            domain.release(address);
+        // - the domain holds what other events move until they have come;
+        // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
+        let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
+        if let (Err(_), Ok(domain)) = (&sent, port::enter(handle)) {
+            [origin, completion].into_iter().filter(|event| event.is_deferred()).for_each(|event| domain.forget(event));
         }
         sent.map_err(Code)
     }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::port;
 use super::types::Handle;
-use super::{codes, port};
 use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
 
 /// A handle that is in interrupt mode.
@@ -19,7 +19,7 @@ impl Idle for Idler {
         let Some(domain) = port::try_enter(self.0) else { return false };
         // It may have ended while this thread waited.
         if !over.load(Ordering::Acquire) {
-            burst(&domain.world, || domain.fault(codes::HANDLER_PANICKED, domain.world.rank()));
+            burst(&domain.world, || domain.panicked(domain.world.rank()));
         }
         false
     }

@@ -47,6 +47,8 @@ impl Home {
     /// Takes the world back from a handle that has ended.
     pub(super) fn take_back(domain: Rc<Domain>) {
         let home = domain.home.clone();
+        // They belong to the world.
+        drop(domain.bells.take());
         // The functions of messages hold weak references only.
         if let Some(domain) = Rc::into_inner(domain) {
             home.put(domain.world);

@@ -3,8 +3,12 @@
 //! [`raw`] has the calls as C has them: handles by value, raw pointers, and codes, which [`codes`] lists. A [`Job`] is this task's place
 //! in a job; `Init` makes a handle on it, `Term` ends the handle.
 //!
-//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and the origin and completion events move counters that are shared. What is to
-//! happen at the target is in the completion closure; there is no target counter there. For all else there is its [`Lapi::handle`].
+//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and each of the three events of a message is a counter, a bell, a future
+//! or a function: a [`Signal`]. For all else there is its [`Lapi::handle`].
+//!
+//! What is here and not in the engine: the engine's messages, fences and barriers belong to one thread, whose calls they are made in. Those of
+//! LAPI come from every thread, run handlers while they wait, and end when data is in a place that the target has named, so fences count
+//! messages by tickets, barriers are made of messages, and vectors travel as groups of parts.
 //!
 //! # Rows that stand
 //!
@@ -44,7 +48,8 @@
 //! In polling mode messages move while a thread of the task is in a call. In interrupt mode a thread of the runtime moves them too, when no
 //! call has for 1 ms; header handlers may then run on that thread. The calls that make progress are the waits, `Getcntr`, `Probe`,
 //! the fences, and what sends while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
-//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. What sends leaves that to the next call.
+//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has its text: which task, what
+//! and where. What sends leaves that to the next call.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
 //! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped
@@ -67,6 +72,7 @@ mod counter;
 mod domain;
 mod event;
 mod face;
+mod failure;
 mod interrupt;
 mod job;
 #[cfg(all(test, loom))]
@@ -78,6 +84,7 @@ mod queue;
 pub mod raw;
 mod send;
 mod shape;
+mod signal;
 mod traffic;
 mod types;
 mod vectors;
@@ -87,7 +94,9 @@ pub use self::closures::{Announced, Answer, HandlerContext, Landed};
 pub use self::counter::Counter;
 pub use self::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ};
 pub use self::face::{Code, Lapi, Message};
+pub use self::failure::{Failure, What};
 pub use self::job::Job;
+pub use self::signal::{Bell, Signal};
 
 /// The kinds of control messages.
 mod kind {
@@ -95,9 +104,9 @@ mod kind {
     pub(super) const ANNOUNCED: u64 = 0;
     /// The data of the message with this number may be changed.
     pub(super) const FETCHED: u64 = 1;
-    /// Moves the completion counter at this address.
+    /// Lets this completion event happen.
     pub(super) const COMPLETED: u64 = 2;
-    /// A message was refused: the code, and the number plus one if it was announced.
+    /// A message was refused: the code, the number plus one if it was announced, what it was, and what was wrong.
     pub(super) const REFUSED: u64 = 3;
     /// Asks for an answer when so many messages of the sender are in place.
     pub(super) const FENCE: u64 = 4;
@@ -107,8 +116,10 @@ mod kind {
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;
-    /// The data of a vector message may be changed: the event, and whether it happens.
+    /// The data of a vector message may be changed: the event, and the code with which it does not happen.
     pub(super) const FREED: u64 = 8;
+    /// This completion event does not happen, and the code that tells why.
+    pub(super) const FAILED: u64 = 9;
 }
 
 /// What stands in the place of a header handler in messages of other calls. No function has such an address.

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::domain::Domain;
 use super::event::{Event, happen_at_once};
+use super::failure::What;
 use super::port::{self, Entered};
 use super::raw::{MAX_MSG_SZ, rmw_op};
-use super::send::{EAGER, Keep, Message, check_may_send, send};
+use super::send::{EAGER, Keep, Message, bad_address, check_counter, check_may_send, is_nowhere, send};
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 
@@ -56,11 +57,12 @@ pub(super) unsafe fn put(
     transfer: Transfer,
     target: usize,
     origin: Event,
-    completion: *const Counter,
+    completion: Event,
 ) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, transfer.to)?;
     transfer.check(&domain)?;
+    check_counter(What::Put, transfer.to, target as u64)?;
     // SAFETY: the caller's guarantees are the same.
     match unsafe { put_there(&domain, transfer) }? {
         Some(at_once) => {
@@ -79,7 +81,7 @@ unsafe fn put_message(
     handle: Handle,
     domain: Entered,
     transfer: Transfer,
-    (target, origin, completion): (usize, Event, *const Counter),
+    (target, origin, completion): (usize, Event, Event),
 ) -> Result<(), i32> {
     let header = (transfer.target as u64).to_ne_bytes();
     let message = Message {
@@ -116,13 +118,17 @@ unsafe fn put_there(domain: &Entered, transfer: Transfer) -> Result<Option<bool>
         unsafe { copy(place, origin as *const u8, len) };
         return Ok(Some(true));
     }
+    if is_nowhere(target as u64, len as u64) {
+        return Err(bad_address(What::Put, transfer.to, target as u64));
+    }
     if len <= EAGER {
         return Ok(None);
     }
     // SAFETY: the caller guarantees it.
     let source = unsafe { std::slice::from_raw_parts(origin as *const u8, len) };
     // SAFETY: the caller guarantees that the target may be written.
-    let put = unsafe { domain.world.put_one_sided(to, target, source) }.map_err(|error| codes::of_error(&error))?;
+    let put = unsafe { domain.world.put_one_sided(to, target, source) }
+        .map_err(|error| codes::of_error_of(What::Put, &error))?;
     if put == Some(false) {
         domain.traffic.note_put(to);
     }
@@ -149,7 +155,7 @@ struct Tell {
     at_once: bool,
     target: usize,
     origin: Event,
-    completion: *const Counter,
+    completion: Event,
 }
 
 impl Tell {
@@ -163,11 +169,11 @@ impl Tell {
     #[inline(always)]
     unsafe fn send(self, handle: Handle, domain: Entered) -> Result<(), i32> {
         let Tell { to, at_once, target, origin, completion } = self;
-        if target == 0 && (at_once || completion.is_null()) {
+        if target == 0 && (at_once || completion == Event::NONE) {
             domain.sends_done.set(domain.sends_done.get() + 1);
             // SAFETY: the caller guarantees that they are null or valid.
             unsafe {
-                domain.count(completion as u64, to as usize);
+                domain.happen(completion, to as usize);
                 happen_at_once(handle, origin, to as usize);
             }
             return Ok(());
@@ -187,7 +193,7 @@ fn request(to: u32, handler: u64, words: &[u64]) -> Message {
         data: (std::ptr::null(), 0),
         target: 0,
         origin: Event::NONE,
-        completion: std::ptr::null(),
+        completion: Event::NONE,
     }
 }
 
@@ -215,10 +221,11 @@ pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, orig
     let domain = port::enter(handle)?;
     check_may_send(&domain, transfer.to)?;
     transfer.check(&domain)?;
+    check_counter(What::Get, transfer.to, target as u64)?;
     let Transfer { to, len, target: from, origin: place } = transfer;
     // SAFETY: the caller's guarantees are the same.
     if unsafe { get_here(&domain, transfer) }? {
-        let tell = Tell { to, at_once: true, target, origin, completion: std::ptr::null() };
+        let tell = Tell { to, at_once: true, target, origin, completion: Event::NONE };
         // SAFETY: as above.
         return unsafe { tell.send(handle, domain) };
     }
@@ -247,6 +254,9 @@ unsafe fn get_here(domain: &Entered, transfer: Transfer) -> Result<bool, i32> {
         fence(Ordering::SeqCst);
         return Ok(true);
     }
+    if is_nowhere(target as u64, len as u64) {
+        return Err(bad_address(What::Get, transfer.to, target as u64));
+    }
     let least = if domain.world.is_mapped(to) { ATTACH } else { EAGER };
     if len <= least {
         return Ok(false);
@@ -254,7 +264,7 @@ unsafe fn get_here(domain: &Entered, transfer: Transfer) -> Result<bool, i32> {
     // SAFETY: the caller guarantees the place, which nobody else touches.
     let place = unsafe { std::slice::from_raw_parts_mut(origin as *mut u8, len) };
     // SAFETY: the caller guarantees that the target may be read.
-    unsafe { domain.world.get_one_sided(to, target, place) }.map_err(|error| codes::of_error(&error))
+    unsafe { domain.world.get_one_sided(to, target, place) }.map_err(|error| codes::of_error_of(What::Get, &error))
 }
 
 /// An atomic operation.
@@ -311,6 +321,9 @@ pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) ->
         }
         return Ok(());
     }
+    if is_nowhere(variable as u64, size as u64) {
+        return Err(bad_address(What::Rmw, to, variable as u64));
+    }
     let what = (op as u64) << 8 | size as u64;
     let words = [what, variable as u64, first, second, result as u64, origin.word()];
     // SAFETY: as of a get.
@@ -331,7 +344,7 @@ impl Domain {
             data: (from as *const u8, len),
             target: origin as usize,
             origin: Event::counter(target as *const Counter),
-            completion: std::ptr::null(),
+            completion: Event::NONE,
         };
         self.send_inside(message);
     }

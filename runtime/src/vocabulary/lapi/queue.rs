@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::calls::Calls;
+use super::domain::LOC_ADDRTBL_SZ;
 use super::traffic::Ticket;
 use super::types::{CompletionHandler, Handle};
 use super::{codes, port};
@@ -26,6 +27,8 @@ pub(super) struct Finish {
 
 /// A completion handler that was not run yet.
 pub(super) struct Work {
+    /// The header handler of its message, by index or address; 0: of a get.
+    pub(super) of: u64,
     pub(super) handler: CompletionHandler,
     pub(super) parameter: *mut c_void,
     pub(super) finish: Finish,
@@ -33,6 +36,22 @@ pub(super) struct Work {
 
 // SAFETY: the header handler that named the completion handler and its parameter guarantees that another thread may run it.
 unsafe impl Send for Work {}
+
+/// What a panic calls a completion handler.
+#[cold]
+pub(super) fn name(of: u64, is_inline: bool) -> String {
+    let inline = if is_inline { "inline " } else { "" };
+    match of {
+        0 => format!("{inline}completion handler of a get"),
+        of => format!("{inline}completion handler of {}", header_name(of)),
+    }
+}
+
+/// What a panic calls a header handler.
+#[cold]
+pub(super) fn header_name(of: u64) -> String {
+    if of < LOC_ADDRTBL_SZ as u64 { format!("header handler {of}") } else { format!("header handler at {of:#x}") }
+}
 
 /// Completion handlers that wait for their turn, in the order in which the data of their messages came.
 #[derive(Default)]
@@ -70,7 +89,7 @@ impl Queue {
 
     /// Runs a handler, and then moves the counters of its message. The calling thread is in no port.
     pub(super) fn run(&self, handle: Handle, work: Work) {
-        let Work { handler, parameter, finish } = work;
+        let Work { of, handler, parameter, finish } = work;
         let mut own = handle;
         // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
         let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }));
@@ -79,8 +98,9 @@ impl Queue {
             match outcome {
                 Ok(()) => domain.finish(finish),
                 Err(panic) => {
-                    domain.world.messages().tell_panic(finish.from, "a completion handler".into(), &*panic);
-                    domain.fault(codes::HANDLER_PANICKED, finish.from);
+                    domain.world.messages().tell_panic(finish.from, name(of, false), &*panic);
+                    domain.panicked(finish.from);
+                    domain.fail_completion(&finish, codes::HANDLER_PANICKED);
                 }
             }
         }

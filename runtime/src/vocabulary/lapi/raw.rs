@@ -345,7 +345,7 @@ pub unsafe fn amsend(
         data: (udata.cast(), udata_len),
         target: tgt_cntr as usize,
         origin: Event::counter(org_cntr),
-        completion: cmpl_cntr,
+        completion: Event::counter(cmpl_cntr),
     };
     // SAFETY: the caller's guarantees are the same.
     code(unsafe { send::amsend(handle, message) })
@@ -360,7 +360,8 @@ pub unsafe fn amsend(
 /// progress. With a length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
 ///
 /// # Safety
-/// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has;
+/// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has,
+///   or it is one where no task has memory, which is [`codes::BAD_ADDRESS`]; so are more than 8 KiB that the target cannot reach, there and here;
 /// - the counters are as those of [`amsend`].
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn put(
@@ -375,7 +376,9 @@ pub unsafe fn put(
 ) -> i32 {
     let transfer = Transfer { to: tgt, len, target: tgt_addr as usize, origin: org_addr as usize };
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { one_sided::put(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr), cmpl_cntr) })
+    code(unsafe {
+        one_sided::put(handle, transfer, tgt_cntr as usize, Event::counter(org_cntr), Event::counter(cmpl_cntr))
+    })
 }
 
 /// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.

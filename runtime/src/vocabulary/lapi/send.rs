@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::arrive::lengths;
 use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
 use super::event::{Event, happen_at_once};
+use super::failure::{Failure, What};
 use super::port::{self, Entered};
 use super::raw::MAX_MSG_SZ;
 use super::types::Handle;
@@ -33,7 +34,7 @@ pub(super) struct Message {
     pub(super) data: (*const u8, u64),
     pub(super) target: usize,
     pub(super) origin: Event,
-    pub(super) completion: *const Counter,
+    pub(super) completion: Event,
 }
 
 /// Data that the target has not fetched.
@@ -103,6 +104,35 @@ fn check_reply(domain: &Domain, to: u32) -> Result<(), i32> {
     }
 }
 
+/// No task has memory below this address.
+const LEAST_ADDRESS: u64 = 4096;
+/// No task has memory from this address on: x86-64 leaves at most 56 bits to programs, other processors may ignore the highest bits.
+const END_OF_MEMORY: u64 = if cfg!(target_arch = "x86_64") { 1 << 56 } else { u64::MAX };
+
+/// Whether an address is one where no task has memory. All others only the task itself could tell.
+#[inline(always)]
+pub(super) fn is_nowhere(address: u64, len: u64) -> bool {
+    address < LEAST_ADDRESS || address.saturating_add(len) > END_OF_MEMORY
+}
+
+/// # Errors
+/// [`codes::BAD_ADDRESS`] if no task has a counter at this address, which may be 0.
+#[inline(always)]
+pub(super) fn check_counter(what: What, to: u32, address: u64) -> Result<(), i32> {
+    if address != 0 && (is_nowhere(address, 4) || address & 3 != 0) {
+        Err(bad_address(what, to, address))
+    } else {
+        Ok(())
+    }
+}
+
+/// The code of a call that names memory which task `to` does not have.
+#[cold]
+pub(super) fn bad_address(what: What, to: u32, address: u64) -> i32 {
+    let text = format!("no task has memory at address {address:#x}, which is named as one of task {to}");
+    Failure { code: codes::BAD_ADDRESS, what, task: Some(to as usize), text }.keep()
+}
+
 /// Enters the port to send a message with a header handler.
 ///
 /// # Errors
@@ -112,6 +142,7 @@ pub(super) fn enter_to_send(handle: Handle, message: &Message) -> Result<Entered
     let domain = port::enter(handle)?;
     check_may_send(&domain, message.to)?;
     message.check(&domain)?;
+    check_counter(What::Message, message.to, message.target as u64)?;
     // The numbers of calls without a header handler are no addresses.
     if message.handler as u64 >= own::FIRST {
         return Err(codes::HDR_HNDLR_NULL);
@@ -208,7 +239,7 @@ unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*cons
 #[inline(always)]
 fn head(message: &Message) -> [u64; HEAD] {
     let lengths = lengths(message.header.1 as usize, message.data.1 as usize);
-    [message.target as u64, message.completion as u64, lengths]
+    [message.target as u64, message.completion.word(), lengths]
 }
 
 /// Sends a message that does not fit in a cache line.
@@ -226,6 +257,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
         // SAFETY: as above, of the data.
         let data = unsafe { bytes(data, len as usize) };
         let mut payload = SmallVec::<[u8; 256]>::new();
+        payload.try_reserve_exact(8 * HEAD + header.len() + data.len()).map_err(|_| codes::MEMORY_EXHAUSTED)?;
         payload.extend_from_slice(head(&message).map(u64::to_ne_bytes).as_flattened());
         payload.extend_from_slice(header);
         payload.extend_from_slice(data);
@@ -237,7 +269,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
     // SAFETY: the caller guarantees that the data stays until the origin counter has moved, which `Outgoing` precedes.
     let offer = unsafe { domain.world.messages().offer(to, data, len as usize) };
     let number = domain.next_number();
-    let words = [message.handler as u64, message.target as u64, message.completion as u64, len, number];
+    let words = [message.handler as u64, message.target as u64, message.completion.word(), len, number];
     let mut payload = words.map(u64::to_ne_bytes).as_flattened().to_vec();
     offer.encode(&mut payload);
     payload.extend_from_slice(header);
@@ -304,15 +336,14 @@ impl Domain {
     }
 
     /// The target has fetched the data of a message, or refused it.
-    pub(super) fn fetched(&self, number: u64, moves: bool) {
+    pub(super) fn fetched(&self, number: u64, outcome: Result<(), i32>) {
         let outgoing = self.outgoing.borrow_mut().remove(&number);
         let Some((to, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
-        if moves {
+        match outcome {
             // SAFETY: the caller of `amsend` guarantees that the counter is null or valid until it has moved.
-            unsafe { self.happen(origin, to) };
-        } else {
-            self.forget(origin);
+            Ok(()) => unsafe { self.happen(origin, to) },
+            Err(code) => self.fail_event(origin, code, to),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::codes;
 use super::raw::MAX_MSG_SZ;
+use super::send::is_nowhere;
 use super::types::{GEN_GENERIC, GEN_IOVECTOR, GEN_STRIDED_XFER, Vector};
 
 /// What is wrong with the vector of one side.
@@ -132,6 +133,19 @@ impl Shape {
                 (addresses.add(number).read(), lengths.add(number).read())
             },
             Places::Strided { base, block, stride } => (base.wrapping_add(stride * number as u64), block),
+        }
+    }
+
+    /// The address of a place where no task has memory.
+    pub(super) fn find_nowhere(&self) -> Option<u64> {
+        let is_bad = |number: usize| {
+            let (address, len) = self.part(number);
+            (len != 0 && is_nowhere(address, len)).then_some(address)
+        };
+        match self.places {
+            // The addresses increase.
+            Places::Strided { .. } => [0, self.count.saturating_sub(1)].into_iter().take(self.count).find_map(is_bad),
+            Places::List { .. } => (0..self.count).find_map(is_bad),
         }
     }
 

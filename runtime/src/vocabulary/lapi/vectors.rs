@@ -16,9 +16,10 @@ use super::calls;
 use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
+use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
-use super::queue::{Finish, Work};
-use super::send::{EAGER, Message, check_may_send, enter_to_send, send};
+use super::queue::{self, Finish, Work};
+use super::send::{EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_nowhere, send};
 use super::shape::{ORIGIN, Pieces, Shape, Span, TARGET};
 use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
@@ -33,6 +34,8 @@ pub(super) struct Group {
     asked: u64,
     rest: VecDeque<Span>,
     then: Then,
+    /// The code of a part that could not be brought to its place.
+    failed: Option<i32>,
 }
 
 /// What happens when all parts of a transfer are in place.
@@ -60,7 +63,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    fn is_receivers(self) -> bool {
+    pub(super) fn is_receivers(self) -> bool {
         self.number & 1 == 1
     }
 }
@@ -74,7 +77,7 @@ fn message(to: usize, handler: u64, header: &[u64], data: &[u8]) -> Message {
         data: (data.as_ptr(), data.len() as u64),
         target: 0,
         origin: Event::NONE,
-        completion: std::ptr::null(),
+        completion: Event::NONE,
     }
 }
 
@@ -87,7 +90,7 @@ impl Domain {
     /// A group of this task, whose parts come from task `from`.
     fn own_group(&self, from: usize, total: u64, pieces: Pieces, then: Then) -> Name {
         let name = Name { number: self.next_number() << 1 | 1, total };
-        let group = Group { left: total, asked: 0, rest: pieces.collect(), then };
+        let group = Group { left: total, asked: 0, rest: pieces.collect(), then, failed: None };
         self.groups.borrow_mut().insert((from, name.number), group);
         name
     }
@@ -147,7 +150,7 @@ unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, 
     let Parts { to, name: Name { number, total }, target, completion } = *parts;
     let send_one = |handler, header: &[u64], (start, len): (*const u8, u64), origin, keep| {
         let message = message(to, handler, header, &[]);
-        let (target, completion) = (target as usize, completion as *const Counter);
+        let (target, completion) = (target as usize, Event::from_word(completion));
         let message = Message { data: (start, len), target, completion, origin, ..message };
         // SAFETY: the data is the caller's, or `keep` holds it.
         unsafe { send(handle, port::enter(handle)?, message, keep) }
@@ -242,7 +245,9 @@ pub unsafe fn putv(
 ) -> i32 {
     let vectors = [org_vec, tgt_vec];
     // SAFETY: the caller's guarantees are the same.
-    code(unsafe { put_vectors(handle, tgt, vectors, tgt_cntr as u64, Event::counter(org_cntr), cmpl_cntr) })
+    code(unsafe {
+        put_vectors(handle, tgt, vectors, tgt_cntr as u64, Event::counter(org_cntr), Event::counter(cmpl_cntr))
+    })
 }
 
 /// # Safety
@@ -253,13 +258,15 @@ pub(super) unsafe fn put_vectors(
     [org_vec, tgt_vec]: [*const Vector; 2],
     target: u64,
     event: Event,
-    completion: *const Counter,
+    completion: Event,
 ) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, tgt)?;
+    check_counter(What::Put, tgt, target)?;
     // SAFETY: the caller guarantees that both are null or valid.
     let (from, to) = unsafe { both(&domain, tgt, org_vec, tgt_vec) }?;
     from.fits(&to)?;
+    to.find_nowhere().map_or(Ok(()), |address| Err(bad_address(What::Put, tgt, address)))?;
     let total = from.total();
     let number = domain.next_number() << 1;
     drop(domain);
@@ -268,7 +275,7 @@ pub(super) unsafe fn put_vectors(
         // SAFETY: the counters are as the caller guarantees.
         return unsafe { one_sided::put(handle, nothing, target as usize, event, completion) };
     }
-    let (name, completion) = (Name { number, total }, completion as u64);
+    let (name, completion) = (Name { number, total }, completion.word());
     let parts = Parts { to: tgt as usize, name, target, completion };
     // SAFETY: the caller's guarantees are the same.
     unsafe { send_parts(handle, &parts, from.pieces(to), event) }
@@ -307,9 +314,11 @@ pub(super) unsafe fn get_vectors(
 ) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, tgt)?;
+    check_counter(What::Get, tgt, target)?;
     // SAFETY: the caller guarantees that both are null or valid.
     let (to, from) = unsafe { both(&domain, tgt, org_vec, tgt_vec) }?;
     from.fits(&to)?;
+    from.find_nowhere().map_or(Ok(()), |address| Err(bad_address(What::Get, tgt, address)))?;
     let (total, task) = (from.total(), tgt as usize);
     if total == 0 {
         drop(domain);
@@ -361,7 +370,7 @@ pub unsafe fn amsendv(
         data: (std::ptr::null(), 0),
         target: tgt_cntr as usize,
         origin: Event::counter(org_cntr),
-        completion: cmpl_cntr,
+        completion: Event::counter(cmpl_cntr),
     };
     // SAFETY: the caller's guarantees are the same.
     code(unsafe { send_vector(handle, message, org_vec) })
@@ -415,14 +424,16 @@ struct Unwound<'a> {
     event: u64,
     /// The origin waits to hear of its data.
     asks: bool,
+    code: i32,
 }
 
 impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
         if self.asks {
-            self.domain.tell(self.finish.from, kind::FREED, &[self.event, 0]);
+            self.domain.tell(self.finish.from, kind::FREED, &[self.event, self.code as u64]);
         }
+        self.domain.fail_completion(&self.finish, self.code);
         self.domain.arrived(self.finish.from, self.finish.ticket);
     }
 }
@@ -444,19 +455,25 @@ impl Domain {
                 let name = Name { number, total };
                 let ([count], rest) = words::<1>(bytes)?;
                 let (places, mut data) = rest.split_at_checked((count as usize).checked_mul(16)?)?;
-                let is_wanted = self.has_group(from, name);
-                let len = data.len() as u64;
+                let (is_wanted, mut failed) = (self.has_group(from, name), None);
+                let total_len = data.len() as u64;
                 for place in places.chunks_exact(16) {
                     let ([start, len], _) = words::<2>(place)?;
                     let (own, rest) = data.split_at_checked(len as usize)?;
                     data = rest;
-                    if is_wanted {
+                    if is_nowhere(start, len) && len != 0 {
+                        failed = Some(start);
+                    } else if is_wanted {
                         // SAFETY: the caller of the transfer guarantees that its places may be written until it is done.
                         unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), start as *mut u8, own.len()) };
                     }
                 }
                 self.arrived(from, finish.ticket);
-                self.part_landed(name, len, finish);
+                if let Some(address) = failed {
+                    let what = if name.is_receivers() { What::Get } else { What::Put };
+                    self.tell_refused(from, None, Refusal::bad_address(what, address));
+                }
+                self.part_ended(name, total_len, finish, failed.map(|_| codes::BAD_ADDRESS));
             }
             own::GETV => {
                 let ([number, total], _) = words::<2>(header)?;
@@ -488,6 +505,12 @@ impl Domain {
 
     /// Counts bytes of a group that are in place. The last ones end it.
     pub(super) fn part_landed(&self, name: Name, len: u64, finish: Finish) {
+        self.part_ended(name, len, finish, None);
+    }
+
+    /// Counts bytes of a group that are in place, or are not for the reason that a code tells: then nothing happens at the end, and no counter
+    /// moves.
+    pub(super) fn part_ended(&self, name: Name, len: u64, finish: Finish, failed: Option<i32>) {
         let (from, key) = (finish.from, (finish.from, name.number));
         let mut groups = self.groups.borrow_mut();
         if !name.is_receivers() {
@@ -496,10 +519,12 @@ impl Domain {
                 asked: 0,
                 rest: VecDeque::new(),
                 then: Then::Finish(finish),
+                failed: None,
             });
         }
         let Some(group) = groups.get_mut(&key) else { return };
         group.left = group.left.saturating_sub(len);
+        group.failed = group.failed.or(failed);
         if group.left != 0 {
             let is_next = name.is_receivers() && name.total - group.left == group.asked;
             drop(groups);
@@ -510,12 +535,22 @@ impl Domain {
         }
         let group = groups.remove(&key).expect("just found");
         drop(groups);
-        match group.then {
-            Then::Finish(finish) => {
+        match (group.then, group.failed) {
+            (Then::Finish(finish), Some(code)) => self.fail_completion(&finish, code),
+            (Then::Get(event, _), Some(code)) => {
+                self.unanswered.set(self.unanswered.get() - 1);
+                self.fail_event(event, code, from);
+            }
+            (Then::Message(arrived, event), Some(code)) => {
+                self.tell(from, kind::FREED, &[event, code as u64]);
+                self.fail_completion(&arrived.finish, code);
+                self.arrived(from, arrived.finish.ticket);
+            }
+            (Then::Finish(finish), None) => {
                 self.receives_done.set(self.receives_done.get() + 1);
                 self.finish(finish);
             }
-            Then::Get(event, target) => {
+            (Then::Get(event, target), None) => {
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.sends_done.set(self.sends_done.get() + 1);
                 if target != 0 {
@@ -525,8 +560,8 @@ impl Domain {
                 // SAFETY: the caller of `getv` guarantees that the counter is null or valid until it has moved.
                 unsafe { self.happen(event, from) };
             }
-            Then::Message(arrived, event) => {
-                self.tell(from, kind::FREED, &[event, 1]);
+            (Then::Message(arrived, event), None) => {
+                self.tell(from, kind::FREED, &[event, 0]);
                 self.vector_landed(arrived);
             }
         }
@@ -571,27 +606,26 @@ impl Domain {
             let mut next = data.as_ptr() as u64;
             addresses.extend(lengths.iter().map(|len| (next, next += len).0));
         }
-        let refuse = |code: i32| {
-            self.fault(code, from);
-            self.tell(from, kind::REFUSED, &[code as u64, 0]);
-            drop(Unwound { domain: self, finish, event, asks: !is_short });
+        let refuse = |code: i32, detail: u64| {
+            self.tell_refused(from, None, Refusal::new(code, What::Message, detail));
+            drop(Unwound { domain: self, finish, event, asks: !is_short, code });
             Some(())
         };
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         // A closure takes no vectors.
         if address == 0 || address == CLOSURE {
-            return refuse(codes::NO_HNDLR_SET);
+            return refuse(codes::NO_HNDLR_SET, handler);
         }
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
         // SAFETY: the place has as many bytes.
         unsafe { std::ptr::copy_nonoverlapping(uhdr.as_ptr(), place.as_mut_ptr().cast(), uhdr.len()) };
         let (mut handle, mut header_len, mut shown) = (self.handle, uhdr.len() as u32, lengths.clone());
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
-        let unwound = Unwound { domain: self, finish, event, asks: !is_short };
+        let unwound = Unwound { domain: self, finish, event, asks: !is_short, code: codes::HANDLER_PANICKED };
         let vector: *mut Vector = {
             let _running = self.runs(Running::Header);
-            let name = || format!("vector header handler {handler:#x}");
+            let name = || format!("vector {}", queue::header_name(handler));
             let with = calls::Arrived {
                 handle: &mut handle,
                 header: place.as_mut_ptr().cast(),
@@ -605,10 +639,11 @@ impl Domain {
             messages.run_told(from, name, || unsafe { self.calls.vector(address, with) })
         };
         std::mem::forget(unwound);
-        let mut arrived = Arrived { work: then.map(|handler| Work { handler, parameter, finish }), finish };
+        let mut arrived =
+            Arrived { work: then.map(|then| Work { of: handler, handler: then, parameter, finish }), finish };
         if vector.is_null() || total == 0 {
             if !is_short {
-                self.tell(from, kind::FREED, &[event, 1]);
+                self.tell(from, kind::FREED, &[event, 0]);
             }
             self.vector_landed(arrived);
             return Some(());
@@ -616,11 +651,15 @@ impl Domain {
         // SAFETY: both lists stay; the header handler guarantees that its vector is valid.
         let pieces = unsafe {
             let origin = Shape::told(kind, &addresses, &lengths);
-            Shape::read(vector, &TARGET).and_then(|target| origin.fits(&target).map(|()| origin.pieces(target)))
+            Shape::read(vector, &TARGET)
+                .and_then(|target| origin.fits(&target).map(|()| (origin.pieces(target), target)))
         };
         let pieces = match pieces {
-            Ok(pieces) => pieces,
-            Err(code) => return refuse(code),
+            Ok((pieces, target)) => match target.find_nowhere() {
+                Some(address) => return refuse(codes::BAD_ADDRESS, address),
+                None => pieces,
+            },
+            Err(code) => return refuse(code, 0),
         };
         if is_short {
             for (own, place, len) in pieces {

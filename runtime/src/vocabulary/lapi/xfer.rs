@@ -317,7 +317,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let function = sent(put.shdlr, put.sinfo, put.tgt);
             with_event(handle, function, put.org_cntr, |event| {
                 // SAFETY: as above.
-                unsafe { one_sided::put(handle, moved, put.tgt_cntr as usize, event, put.cmpl_cntr) }
+                unsafe { one_sided::put(handle, moved, put.tgt_cntr as usize, event, Event::counter(put.cmpl_cntr)) }
             })
         }
         transfer::AM => {
@@ -325,8 +325,8 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let am = unsafe { what.cast::<transfer::Am>().read() };
             let function = sent(am.shdlr, am.sinfo, am.tgt);
             with_event(handle, function, am.org_cntr, |origin| {
-                let message =
-                    Message { origin, completion: am.cmpl_cntr, target: am.tgt_cntr as usize, ..message(&am) };
+                let completion = Event::counter(am.cmpl_cntr);
+                let message = Message { origin, completion, target: am.tgt_cntr as usize, ..message(&am) };
                 // SAFETY: as above.
                 unsafe { send::amsend(handle, message) }
             })
@@ -374,7 +374,16 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let function = sent(put.shdlr, put.sinfo, put.tgt);
             with_event(handle, function, put.org_cntr, |event| {
                 // SAFETY: as above.
-                unsafe { vectors::put_vectors(handle, put.tgt, both, put.tgt_cntr as u64, event, put.cmpl_cntr) }
+                unsafe {
+                    vectors::put_vectors(
+                        handle,
+                        put.tgt,
+                        both,
+                        put.tgt_cntr as u64,
+                        event,
+                        Event::counter(put.cmpl_cntr),
+                    )
+                }
             })
         }
         transfer::AMV => {
@@ -389,7 +398,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
                     data: (std::ptr::null(), 0),
                     target: am.tgt_cntr as usize,
                     origin,
-                    completion: am.cmpl_cntr,
+                    completion: Event::counter(am.cmpl_cntr),
                 };
                 // SAFETY: as above.
                 unsafe { vectors::send_vector(handle, message, am.org_vec) }
@@ -413,6 +422,6 @@ fn message(am: &transfer::Am) -> Message {
         data: (am.udata.cast_const().cast(), am.udata_len),
         target: 0,
         origin: Event::NONE,
-        completion: std::ptr::null(),
+        completion: Event::NONE,
     }
 }
