@@ -37,7 +37,7 @@ fn threads(ranks: usize, transport: Transport) -> Threads {
     Threads::new(ranks).settings(settings).deadline(DEADLINE)
 }
 
-/// Runs `program` on threads with mapped memory and without, and on simulated networks: late, reordering, with few credits, with
+/// Runs `program` on threads with mapped memory, without, and over TCP, and on simulated networks: late, reordering, with few credits, with
 /// targets that serve nothing while they compute, with several ranks on a node. What ranks of one run share is made for each run.
 fn everywhere<S>(name: &str, shared: impl Fn() -> S + Sync, program: impl Fn(&World, &S) -> Result<()> + Sync)
 where
@@ -48,7 +48,8 @@ where
             result.unwrap_or_else(|error| panic!("{place}, rank {rank}: {error}"));
         }
     };
-    for (ranks, transport) in [(1, Transport::Auto), (3, Transport::Auto), (3, Transport::ShmContract)] {
+    let on_threads = [(1, Transport::Auto), (3, Transport::Auto), (3, Transport::ShmContract), (2, Transport::Tcp)];
+    for (ranks, transport) in on_threads {
         let shared = shared();
         all_well("threads", threads(ranks, transport).run(|world| program(world, &shared)).expect("ranks start"));
     }

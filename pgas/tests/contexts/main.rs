@@ -518,7 +518,7 @@ fn a_global_array_is_written_by_two_threads() {
 #[test]
 fn a_fence_of_a_context_orders_its_puts() {
     const ROUNDS: u64 = 60;
-    on_networks(&[2, 3], |world| {
+    let program = |world: &World| {
         let words = world.alloc::<u64>(2)?;
         let (array, context, next) = (words.for_threads(), world.context()?, (world.rank() + 1) % world.size());
         world.barrier()?;
@@ -538,7 +538,12 @@ fn a_fence_of_a_context_orders_its_puts() {
             world.poll()?;
         }
         world.barrier()
-    });
+    };
+    if transports() == [Transport::Verbs] {
+        return on_threads(&over(Transport::Verbs), &[2], program);
+    }
+    on_threads(&over(Transport::Tcp), &[2], program);
+    on_networks(&[2, 3], program);
 }
 
 #[test]

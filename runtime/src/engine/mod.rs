@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 pub(crate) use self::call::Call;
 pub(crate) use self::claim::Claim;
-pub(crate) use self::context::{Identity, Locate, OpenStream, Outlet, Stream, StreamWakeup};
+pub(crate) use self::context::{Changing, Identity, Locate, OpenStream, Outlet, Stream, StreamWakeup};
 pub(crate) use self::dispatch::Dispatch;
 pub use self::drive::Background;
 pub(crate) use self::mapped_segments::{Attached, MappedSegments, Memo};

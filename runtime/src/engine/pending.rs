@@ -83,7 +83,7 @@ impl Drop for Bounded<'_> {
 impl Engine {
     /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
     /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: there
-    /// all is kept, but for what is sent [`Engine::bounded`].
+    /// all is kept, but what writes and what is sent [`Engine::bounded`] is refused beyond that.
     ///
     /// # Errors
     /// As [`Engine::send`]; inside a handler and [`Engine::bounded`] [`Error::WouldBlock`].
@@ -158,11 +158,22 @@ impl Engine {
         len: usize,
         put: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        let (kept, limit) = (self.outbox.bytes.get(), self.settings.message_memory);
-        if kept > 0 && kept.saturating_add(len) > limit && rank < self.size && !self.routes.is_mapped(rank) {
-            return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
+        if rank < self.size && !self.routes.is_mapped(rank) {
+            self.check_room(operation, rank, len)?;
         }
         self.at_once(put)
+    }
+
+    /// Checks that `len` bytes more may be kept.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`].
+    pub(crate) fn check_room(&self, operation: &'static str, rank: usize, len: usize) -> Result<()> {
+        let (kept, limit) = (self.outbox.bytes.get(), self.settings.message_memory);
+        if kept > 0 && kept.saturating_add(len) > limit {
+            return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
+        }
+        Ok(())
     }
 
     /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
@@ -203,8 +214,9 @@ impl Engine {
         let (limit, asked) = (self.settings.message_memory, operation.len());
         let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
         if self.interface.delivering() {
-            // Room may come only when this handler has returned.
-            if self.outbox.bounded.get() && !has_room(self.outbox.handler_limit.max(limit)) {
+            // Room may come only when this handler has returned. Puts and rings of a handler are its program's.
+            let is_bounded = self.outbox.bounded.get() || operation.writes();
+            if is_bounded && !has_room(self.outbox.handler_limit.max(limit)) {
                 return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
             }
         } else if !has_room(limit) {
@@ -380,13 +392,15 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
+    use std::cell::{OnceCell, RefCell};
+    use std::rc::{Rc, Weak};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::engine::{Answer, Event, Group, Member, Step};
+    use crate::transport::Memory;
+    use crate::transport::sim::Config;
     use crate::{Settings, Threads, Transport, transport};
 
     /// Rank 0 asks rank 1 to send it more than is kept, and does not poll meanwhile.
@@ -441,6 +455,85 @@ mod tests {
                     world.barrier()?;
                 }
                 world.finish()
+            });
+            ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
+        }
+    }
+
+    /// What a handler does by its world, in each way: rank 1 does not let time pass meanwhile, so nothing leaves.
+    #[test]
+    fn a_handlers_puts_rings_and_messages_are_refused_beyond_message_memory() {
+        const MEMORY: usize = 8 << 10;
+        const WAYS: [&str; 5] = ["put", "put and ring", "ring", "send", "invoke"];
+        for memory in [Memory::Emulated, Memory::Posted] {
+            let accepted = [const { AtomicUsize::new(0) }; WAYS.len()];
+            let settings = Settings { message_memory: MEMORY, ..Settings::default() };
+            let job = crate::Simulated::new(Config { memory, ..Config::new(2, 5) }).settings(settings);
+            let ranks = job.build(|mut builder| {
+                let came = Rc::new(Cell::new(0));
+                let count = Rc::clone(&came);
+                let data = builder.handler("data", move |_, _| count.set(count.get() + 1));
+                let outcome = Rc::new(RefCell::new(None));
+                let tools = Rc::new(OnceCell::<(crate::Symmetric<u64>, crate::Bell, Weak<crate::World>)>::new());
+                let (told, used) = (Rc::clone(&outcome), Rc::clone(&tools));
+                let flood = builder.handler("flood", move |_, way| {
+                    let (numbers, bell, world) = used.get().expect("set before the barrier");
+                    let world = world.upgrade().expect("it lives");
+                    let mut count = 0;
+                    let error = loop {
+                        let done = match WAYS[usize::from(way[0])] {
+                            "put" => numbers.put_slice(0, 0, &[7; 50]),
+                            "put and ring" => numbers.put_slice_bell(0, 0, &[7; 50], bell),
+                            "ring" => bell.ring(0),
+                            "send" => world.send(0, data, &[1; 400]),
+                            _ => world.invoke(0, [1u64; 30], |at, _| {
+                                let sum = at.state::<Cell<usize>>().expect("set before the barrier");
+                                sum.set(sum.get() + 1);
+                            }),
+                        };
+                        match done {
+                            Ok(()) => count += 1,
+                            Err(error) => break error,
+                        }
+                        assert!(count < 20_000, "{} way: kept without limit", way[0]);
+                    };
+                    told.replace(Some((count, error)));
+                });
+                let world = Rc::new(builder.start()?);
+                world.set_state(Cell::new(0usize));
+                let set = tools.set((world.alloc(50)?, world.bell()?, Rc::downgrade(&world)));
+                assert!(set.is_ok());
+                let (numbers, bell, _) = tools.get().expect("just set");
+                world.barrier()?;
+                let mut rung = 0;
+                for (way, name) in WAYS.into_iter().enumerate() {
+                    if world.rank() == 0 {
+                        world.send(1, flood, &[way as u8])?;
+                    } else {
+                        world.wait_until(|| outcome.borrow().is_some())?;
+                        let (count, error) = outcome.take().expect("just seen");
+                        assert!(matches!(error, Error::WouldBlock { rank: 0, .. }), "{name}: {error:?}");
+                        assert!(count >= MEMORY / 500, "{name}: {count}");
+                        accepted[way].store(count, Ordering::Release);
+                    }
+                    world.barrier()?;
+                    if world.rank() == 0 {
+                        let count = accepted[way].load(Ordering::Acquire);
+                        let sum = world.state::<Cell<usize>>().expect("set above");
+                        // All that was not refused comes.
+                        match name {
+                            "send" => world.wait_until(|| came.get() == count)?,
+                            "invoke" => world.wait_until(|| sum.get() == count)?,
+                            "put" => assert_eq!(numbers.load(49), 7),
+                            _ => {
+                                rung += count as u64;
+                                assert_eq!(bell.wait(rung)?, rung, "{name}");
+                            }
+                        }
+                    }
+                    world.barrier()?;
+                }
+                Ok::<(), Error>(())
             });
             ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
         }

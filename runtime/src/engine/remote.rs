@@ -385,6 +385,10 @@ impl Engine {
             self.stored(rank);
             return Ok(());
         }
+        if self.interface.delivering() && !self.is_at_once() {
+            // Whole or not at all: a handler cannot wait for room for the rest.
+            return self.put_at_once("put", rank, bytes.len(), || self.put_remote(rank, offset, bytes, tell));
+        }
         let step = self.network(rank).largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| {
@@ -430,6 +434,11 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn remote_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
+        if self.interface.delivering() && !self.is_at_once() {
+            // As in `put_remote`: not the bytes without the ring.
+            let len = bytes.len() + size_of::<u64>();
+            return self.put_at_once("ringing a bell", rank, len, || self.remote_put_ring(rank, offset, bytes, bell));
+        }
         let network = self.network(rank);
         self.check_own("ringing a bell")?;
         if self.job.any_lost() || self.job.any_left() {

@@ -241,7 +241,7 @@ impl Losses {
     }
 
     /// The error of an operation on `rank`, when the roster knows of it or has had its time.
-    fn decided(&self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
+    pub(crate) fn decided(&self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
         match error {
             Error::PeerLost { cause, .. } => {
                 let known = view.job.loss(rank).map(|cause| (rank, cause));

@@ -260,6 +260,10 @@ impl Messages {
 
     /// Asks `to` to write `bytes` at `address` and then ring `bell` (0: none).
     pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> Result<()> {
+        if self.engine.interface.delivering() {
+            // Whole or not at all: a handler cannot wait for room for the rest.
+            self.engine.check_room("put to an address", to, bytes.len())?;
+        }
         let transfer = self.next_transfer();
         for piece in self.pieces(bytes.len()) {
             let last = piece.end == bytes.len();
@@ -283,6 +287,9 @@ impl Messages {
         local_bell: usize,
         remote_bell: usize,
     ) -> Result<()> {
+        if self.engine.interface.delivering() {
+            self.engine.check_room("get from an address", to, size_of::<[u64; 5]>())?;
+        }
         let transfer = self.next_transfer();
         for piece in self.pieces(len) {
             let last = piece.end == len;
@@ -296,6 +303,6 @@ impl Messages {
 
     /// Asks `to` to add one to the counter at `address`.
     pub fn ring_outside(&self, to: usize, address: usize) -> Result<()> {
-        self.engine.send_or_keep(to, id::RING, address as u64, &[])
+        self.engine.bounded(|| self.engine.send_or_keep(to, id::RING, address as u64, &[]))
     }
 }

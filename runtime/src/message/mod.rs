@@ -193,7 +193,8 @@ impl Messages {
         self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
     }
 
-    /// Sends, making room by polling where that is allowed; inside a handler the message is kept instead.
+    /// Sends for the program, making room by polling where that is allowed; inside a handler the message is kept instead, and refused when
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes are.
     #[inline(always)]
     fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.engine.send_at_once(to, id, header, payload) {
@@ -205,7 +206,7 @@ impl Messages {
     #[inline(never)]
     fn send_or_wait(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.engine.interface.delivering() {
-            return self.engine.send_or_keep(to, id, header, payload);
+            return self.engine.bounded(|| self.engine.send_or_keep(to, id, header, payload));
         }
         if self.engine.send(to, id, header, payload)? == Sent::Done {
             return Ok(());

@@ -204,7 +204,6 @@ impl<const EMULATE: bool, const ENCRYPT: bool> Rig for Tcp<EMULATE, ENCRYPT> {
     type Transport = tcp::Device;
     const BY_ITSELF: bool = true;
     const SHORTEN: usize = 50;
-    const ATOMICS: usize = 2_000;
 
     fn new(ranks: usize) -> Self {
         Tcp((0..ranks).map(|rank| tcp::Device::shallow(rank, ranks, ENCRYPT)).collect())

@@ -350,8 +350,12 @@ impl World {
     /// The handler runs when the target polls or waits. Under backpressure this call polls until there is room. Two messages have
     /// no order, also to one rank.
     ///
+    /// Inside a handler, which cannot wait, messages, puts and rings that find no room are kept and sent later, up to
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes of the rank together. Beyond that they fail with [`Error::WouldBlock`] and have done nothing.
+    ///
     /// # Errors
-    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit.
+    /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit; inside a handler
+    /// [`Error::WouldBlock`].
     #[inline]
     #[track_caller]
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {

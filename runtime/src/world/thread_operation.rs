@@ -1,5 +1,7 @@
 //! Operations with events, of a context.
 
+mod segments;
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ const ATOMIC: &str = "an atomic on a reserved segment";
 /// ```
 #[derive(Debug)]
 pub struct ThreadReservedSegments<'c> {
-    context: &'c ThreadContext,
+    pub(super) context: &'c ThreadContext,
 }
 
 impl ThreadContext {

@@ -37,6 +37,24 @@ impl<'a> ThreadSegment<'a> {
         false
     }
 
+    /// Where a get of `stream` from segment `number` of some rank fills bytes of this one.
+    ///
+    /// # Errors
+    /// [`Error::NoSegment`] if it is of another world; [`Error::OutOfBounds`].
+    pub(super) fn destination(
+        &self,
+        operation: &'static str,
+        stream: &Stream,
+        number: u32,
+        offset: usize,
+        count: usize,
+    ) -> Result<*mut u8> {
+        if !stream.is_of(self.identity) {
+            return Err(Error::NoSegment { operation, rank: stream.rank, number, place: CalledAt::default() });
+        }
+        self.at(operation, offset, count)
+    }
+
     fn at(&self, operation: &'static str, offset: usize, count: usize) -> Result<*mut u8> {
         check_range(operation, self.rank, offset, count, self.len)?;
         Ok((self.start + offset) as *mut u8)
@@ -115,17 +133,18 @@ impl ThreadContext {
     ) -> Result<()> {
         (|| -> Result<()> {
             const NAME: &str = "get from a segment";
-            if !self.stream().is_of(into.identity) {
-                return Err(Error::NoSegment {
-                    operation: NAME,
-                    rank: self.rank(),
-                    number,
-                    place: CalledAt::default(),
-                });
-            }
-            let to = into.at(NAME, at, len)?;
+            let to = into.destination(NAME, self.stream(), number, at, len)?;
             // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
-            unsafe { self.stream().post_get_segment(NAME, rank, number, offset, to, len, Vec::new()) }
+            unsafe {
+                self.stream().post_get_located(
+                    Stream::locate_segment,
+                    NAME,
+                    (rank, number, offset),
+                    to,
+                    len,
+                    Vec::new(),
+                )
+            }
         })()
         .placed_here()
     }

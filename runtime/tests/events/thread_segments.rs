@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::transport::sim::{Config, check};
-use bellwether_runtime::{Error, Result, Simulated, Transport, World};
+use bellwether_runtime::{Completion, Counter, Error, Event, Result, Simulated, Transport, World};
 
-use super::super::{everywhere, threads};
+use super::super::{Through, everywhere, threads};
 
 const LEN: usize = 3000;
 
@@ -78,6 +78,108 @@ fn reach(world: &World) -> Result<()> {
     world.barrier()
 }
 
+/// What a context puts, gets and changes in segments, and each event of it.
+fn events(world: &World, through: &Through) -> Result<()> {
+    let (me, n) = (world.rank(), world.size());
+    let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+    let (own, back, bell) = (world.segment_all(LEN)?, world.segment(LEN)?, world.bell()?);
+    let (context, number, into) = (world.context()?, own.number(), back.for_threads());
+    let (source, effect, called, done) = (Counter::new(), Counter::new(), Counter::new(), Completion::new());
+    for (i, part) in pattern(me).chunks(LEN / 5).enumerate() {
+        let mut part = part.to_vec();
+        let count = called.clone();
+        let hear = Event::call(move |outcome| outcome.map_or((), |()| count.add(1)));
+        let put = context.operation().source(&source).effect(&effect).handled(&bell).effect(&done).effect(hear);
+        put.put_segment(next, number, i * (LEN / 5), &part)?;
+        part.fill(0);
+        assert_eq!(source.value(), i as u64 + 1, "copied, so the source may be changed at once");
+    }
+    context.wait_counter(&effect, 5)?;
+    // Nothing but the events says that it is in effect.
+    through.pass(0);
+    through.await_all(world, 0, n)?;
+    let mut came = vec![0; LEN];
+    own.read(0, &mut came)?;
+    assert!(came == pattern(before));
+    context.wait_completion(&done)?;
+    context.wait_counter(&called, 5)?;
+    assert_eq!([source.value(), called.value(), bell.wait(5)?], [5; 3]);
+
+    let got = Counter::new();
+    context.operation().effect(&got).get_segment((next, number, 3), &into, 5, LEN - 10)?;
+    context.wait_counter(&got, 1)?;
+    back.read(0, &mut came)?;
+    assert!(came[5..LEN - 5] == pattern(me)[3..LEN - 7] && came[..5] == [0; 5] && came[LEN - 5..] == [0; 5]);
+    let get = |from, at, len| context.operation().effect(&got).get_segment((next, number, from), &into, at, len);
+    assert!(matches!(get(0, LEN - 4, 5), Err(Error::OutOfBounds { .. })), "of what is filled");
+    assert!(matches!(get(LEN - 4, 0, 5), Err(Error::OutOfBounds { .. })), "of what is read");
+    through.pass(1);
+    through.await_all(world, 1, n)?;
+
+    own.write(0, &[0; 64])?;
+    world.barrier()?;
+    let found = Counter::new();
+    let add = || context.operation().effect(&found).fetch_segment(AtomicOp::Add, next, number, 8, 1u64);
+    match add() {
+        Err(Error::InvalidArgument { why, .. }) => assert!(why.contains("World::fetch_segment"), "{why}"),
+        ticket => {
+            let ticket = ticket?;
+            let swap =
+                context.operation().handled(&found).compare_swap_segment(next, number, 20, 0u32, me as u32 + 7)?;
+            context.wait_counter(&found, 2)?;
+            assert_eq!(swap.value(), Some(0));
+            assert_eq!(ticket.value(), Some(0));
+            through.pass(2);
+            through.await_all(world, 2, n)?;
+            let mut word = [0; 4];
+            own.read(20, &mut word)?;
+            assert_eq!(u32::from_ne_bytes(word), before as u32 + 7);
+        }
+    }
+    let counted = found.value();
+    let two = context.operation().effect(&found).fetch_segment(AtomicOp::CompareSwap, next, number, 8, 1u64);
+    assert!(matches!(two, Err(Error::InvalidArgument { .. })), "{two:?}");
+    let refused = context.operation().effect(&found).put_segment(next, number, LEN, &[1]);
+    assert!(matches!(refused, Err(Error::OutOfBounds { .. })), "{refused:?}");
+    assert_eq!([found.value(), got.value()], [counted, 1], "no event of what was not done");
+
+    // The heap, by its number.
+    let words = world.alloc::<u64>(4)?;
+    let at = words.segment_offset(0);
+    // SAFETY: all accesses are to `words`, of which any bits are valid.
+    let reserved = unsafe { context.reserved_segments() };
+    let (there, changed) = (Counter::new(), Counter::new());
+    context.operation().effect(&there).put_reserved(&reserved, next, 0, at, &[(me + 1) as u8; 8])?;
+    context.wait_counter(&there, 1)?;
+    through.pass(3);
+    through.await_all(world, 3, n)?;
+    assert_eq!(words.load(0).to_ne_bytes(), [(before + 1) as u8; 8]);
+    context.operation().effect(&there).get_reserved(&reserved, (next, 0, at), &into, 8, 8)?;
+    context.wait_counter(&there, 2)?;
+    back.read(0, &mut came)?;
+    assert_eq!(came[8..16], [(me + 1) as u8; 8]);
+    let (ticket, swapped) = (context.operation().effect(&changed), context.operation().effect(&changed));
+    let ticket = ticket.fetch_reserved(AtomicOp::Add, &reserved, (0, 0, at + 8), 1u64)?;
+    let swapped = swapped.compare_swap_reserved(&reserved, (next, 0, at + 16), 0u64, 9)?;
+    context.wait_counter(&changed, 2)?;
+    assert_eq!(swapped.value(), Some(0));
+    assert!(ticket.value().is_some_and(|ticket| ticket < n as u64));
+    through.pass(4);
+    through.await_all(world, 4, n)?;
+    assert_eq!(words.load(2), 9);
+    let missing = context.operation().effect(&there).put_reserved(&reserved, next, 2, 0, &[1]);
+    assert!(matches!(missing, Err(Error::NoSegment { .. })), "{missing:?}");
+    assert_eq!(there.value(), 2);
+    world.barrier()?;
+    own.close()?;
+    back.close()
+}
+
+#[test]
+fn operations_of_a_context_on_segments_tell_of_their_events() {
+    everywhere("events of segments through contexts", Through::default, events);
+}
+
 #[test]
 fn contexts_reach_segments() {
     everywhere("segments through contexts", || (), |world, ()| reach(world));
@@ -90,6 +192,9 @@ fn contexts_reach_segments_over_rdma() {
         let results = threads(2, Transport::Verbs).run(program).expect("ranks start");
         results.into_iter().for_each(|result| result.expect("is well"));
     }
+    let through = Through::default();
+    let results = threads(2, Transport::Verbs).run(|world| events(world, &through)).expect("ranks start");
+    results.into_iter().for_each(|result| result.expect("is well"));
 }
 
 /// Data, then a word: who sees the word sees the data. By the world, and by a context.

@@ -46,7 +46,8 @@ impl Stream {
     ) -> Result<bool> {
         if self.is_mapped(rank) {
             // What the network does there comes before the ring.
-            if bell.is_some() && self.network.is_some() && !self.driven().is_settled(self, doing, rank)? {
+            let is_settled = |driven: &mut Driven| driven.is_settled(self, doing, rank);
+            if bell.is_some() && self.network.is_some() && !self.driven().at_once(is_settled)? {
                 return Ok(false);
             }
             if let Some((offset, bytes)) = put {
@@ -58,20 +59,32 @@ impl Stream {
             return Ok(true);
         }
         self.check_reachable(rank, doing)?;
-        let mut driven = self.driven();
-        if !driven.is_clear(self, rank)? {
+        self.driven().at_once(|driven| driven.begin_put(self, doing, rank, put, bell))
+    }
+}
+
+impl Driven {
+    /// As [`Stream::try_put`], over the network.
+    fn begin_put(
+        &mut self,
+        stream: &Stream,
+        doing: &'static str,
+        rank: usize,
+        put: Option<Bytes<'_>>,
+        bell: Option<[usize; 2]>,
+    ) -> Result<bool> {
+        if !self.is_clear(stream, rank)? {
             return Ok(false);
         }
         let put = put.map(|(offset, bytes)| Operation::Put { offset, bytes, done: 0, after: false, tell: false });
-        let ring = bell.map(|[_, remote]| Operation::Ring { offset: driven.networks.to(rank).ring_word(remote) });
+        let ring = bell.map(|[_, remote]| Operation::Ring { offset: self.networks.to(rank).ring_word(remote) });
         let (mut began, mut kept) = (false, VecDeque::new());
         for mut operation in put.into_iter().chain(ring) {
             if kept.is_empty() {
-                let posted = operation.post(driven.networks.to(rank), rank);
-                let sent = posted.map_err(|error| self.failed(&mut driven, error, rank, doing))?;
+                let sent = self.post(stream, doing, rank, &mut operation)?;
                 began |= sent == Sent::Done || matches!(operation, Operation::Put { done: 1.., .. });
                 if sent == Sent::Done {
-                    driven.posted(self, rank, &operation);
+                    self.posted(stream, rank, &operation);
                     continue;
                 }
                 if !began {
@@ -81,13 +94,11 @@ impl Stream {
             kept.push_back(operation.keep());
         }
         if !kept.is_empty() {
-            driven.kept.insert(rank, kept);
+            self.kept.insert(rank, kept);
         }
         Ok(true)
     }
-}
 
-impl Driven {
     /// Whether nothing is kept for `rank`, so that more may be posted there. Posts what is kept, as far as there is room.
     ///
     /// # Errors
@@ -135,9 +146,7 @@ impl Driven {
                 self.unmet.insert(rank);
                 return Ok(true);
             }
-            let posted = stream.check_reachable(rank, DOING).and_then(|()| {
-                operation.post(self.networks.to(rank), rank).map_err(|error| stream.failed(self, error, rank, DOING))
-            });
+            let posted = stream.check_reachable(rank, DOING).and_then(|()| self.post(stream, DOING, rank, operation));
             match posted {
                 Ok(Sent::Done) => {
                     self.posted(stream, rank, operation);

@@ -11,6 +11,7 @@
 //! borrows the allocation in its phase.
 
 mod at_once;
+mod changing;
 mod messages;
 mod operations;
 mod reserved;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
+pub(crate) use self::changing::Changing;
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
 pub(crate) use self::segments::Locate;
@@ -251,6 +253,14 @@ pub(crate) struct Driven {
     faults: VecDeque<Error>,
     /// Operations with events.
     tracking: Tracking,
+    /// What is done now waits for nothing; see [`Driven::at_once`].
+    is_at_once: bool,
+    /// Ranks that a flush could not reach, and what it was for: the network tells that once, and what the roster knows of them is not told
+    /// yet.
+    untold: Vec<(usize, &'static str)>,
+    /// No post goes out: the network reports that its connections are lost.
+    #[cfg(test)]
+    is_broken: bool,
 }
 
 impl std::fmt::Debug for Driven {
@@ -313,6 +323,10 @@ impl Engine {
                 unmet: BTreeSet::new(),
                 faults: VecDeque::new(),
                 tracking: Tracking::default(),
+                is_at_once: false,
+                untold: Vec::new(),
+                #[cfg(test)]
+                is_broken: false,
             };
             Ok(Network {
                 driven: Mutex::new(driven),

@@ -38,11 +38,15 @@ impl Issuer for Driving<'_> {
         if !self.driven.is_clear(self.stream, rank)? {
             return Ok(None);
         }
-        post(self.driven.networks.to(rank)).map_err(|error| self.stream.failed(self.driven, error, rank, doing))
+        post(self.driven.networks.to(rank)).or_else(|error| {
+            let error = self.stream.failed(self.driven, error, rank, doing);
+            self.driven.unless_undecided(rank, error, None)
+        })
     }
 
     fn is_answered(&mut self, doing: &'static str, rank: usize, answer: &Answer) -> Result<bool> {
-        self.stream.answered(self.driven, doing, rank, answer)
+        let answered = self.stream.answered(self.driven, doing, rank, answer);
+        answered.or_else(|error| self.driven.unless_undecided(rank, error, false))
     }
 
     fn keeps(&self, _: usize) -> bool {
@@ -80,10 +84,7 @@ impl Stream {
             if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
-            match operation.post(driven.networks.to(rank), rank) {
-                Ok(sent) => Ok(sent == Sent::Done),
-                Err(error) => Err(self.failed(driven, error, rank, doing)),
-            }
+            Ok(driven.post(self, doing, rank, &mut operation)? == Sent::Done)
         })
     }
 
@@ -132,7 +133,7 @@ impl Stream {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        let done = get.advance(&mut Driving { stream: self, driven: &mut driven }, doing, into)?;
+        let done = driven.at_once(|driven| get.advance(&mut Driving { stream: self, driven }, doing, into))?;
         if !done {
             self.check_none_lost(&driven, doing)?
         }
@@ -185,7 +186,7 @@ impl Stream {
         self.check_own(doing)?;
         let mut driven = self.driven();
         driven.turn(self);
-        match atomic.advance(&mut Driving { stream: self, driven: &mut driven }, doing)? {
+        match driven.at_once(|driven| atomic.advance(&mut Driving { stream: self, driven }, doing))? {
             None => self.check_none_lost(&driven, doing).map(|()| None),
             found => Ok(found),
         }
@@ -297,7 +298,7 @@ impl Stream {
         if let Some(error) = driven.next_fault() {
             return Err(error);
         }
-        let done = driven.is_settled(self, doing, rank)?;
+        let done = driven.at_once(|driven| driven.is_settled(self, doing, rank))?;
         if !done {
             self.check_none_lost(&driven, doing)?
         }

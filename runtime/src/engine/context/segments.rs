@@ -161,6 +161,14 @@ pub(crate) enum Access<'a> {
     Network(usize),
 }
 
+/// What changes a word of a segment.
+pub(super) enum Word<'a> {
+    /// The processor, here, as long as the use lasts.
+    Here(*mut u8, InUse<'a>),
+    /// The network, which takes this offset.
+    Network(usize),
+}
+
 /// The segments of a rank whose memory is mapped, in use until this is dropped: none is taken back meanwhile.
 pub(crate) struct Reached<'a> {
     segments: &'a MappedSegments,
@@ -360,7 +368,13 @@ impl Stream {
     }
 
     /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
-    fn unless_closed<T>(&self, doing: &'static str, rank: usize, number: u32, outcome: Result<T>) -> Result<T> {
+    pub(super) fn unless_closed<T>(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        outcome: Result<T>,
+    ) -> Result<T> {
         match outcome {
             Err(Error::InvalidArgument { .. })
                 if number as usize >= SEGMENTS_FIRST
@@ -571,18 +585,16 @@ impl Stream {
     ///
     /// # Safety
     /// `into` is valid for writing `len` bytes until then; only this, peers and copies write there.
-    #[expect(clippy::too_many_arguments, reason = "what a get between two segments takes")]
-    pub(crate) unsafe fn post_get_segment(
+    pub(crate) unsafe fn post_get_located(
         &self,
+        locate: Locate,
         doing: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
+        (rank, number, offset): (usize, u32, usize),
         into: *mut u8,
         len: usize,
         events: Vec<Event>,
     ) -> Result<()> {
-        match self.locate_segment(doing, (rank, number), offset, len, false)? {
+        match locate(self, doing, (rank, number), offset, len, false)? {
             Access::Here(from, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(into, from, len) };
@@ -606,6 +618,28 @@ impl Stream {
         }
     }
 
+    /// As [`Stream::post_get_located`], from a segment that is not reserved.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment`].
+    ///
+    /// # Safety
+    /// As [`Stream::post_get_located`].
+    #[expect(clippy::too_many_arguments, reason = "what a get between two segments takes")]
+    pub(crate) unsafe fn post_get_segment(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: *mut u8,
+        len: usize,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.post_get_located(Stream::locate_segment, doing, (rank, number, offset), into, len, events) }
+    }
+
     /// Does an atomic on a word of a segment of `rank`, which `locate` finds; `at_once` does it where the processor does. Returns what was
     /// there before. What changes a word of the heap is what changes it for arrays.
     ///
@@ -619,7 +653,26 @@ impl Stream {
         change: Change,
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
-        let width = change.width as usize;
+        match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
+            Word::Here(at, _using) => Ok(at_once(at)),
+            Word::Network(at) => {
+                let outcome = self.atomic(doing, rank, at, change);
+                self.unless_closed(doing, rank, number, outcome)
+            }
+        }
+    }
+
+    /// What changes a word of a segment that `locate` finds.
+    ///
+    /// # Errors
+    /// As [`Stream::change_segment`].
+    pub(super) fn locate_word(
+        &self,
+        locate: Locate,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        width: usize,
+    ) -> Result<Word<'_>> {
         let misaligned = |address| Error::Misaligned {
             operation: doing,
             rank,
@@ -633,15 +686,12 @@ impl Stream {
             self.network.is_some() && (number == HEAP || self.driven().networks.to(rank).changes_segments());
         match locate(self, doing, (rank, number), offset, width, by_network)? {
             Access::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
-            Access::Here(at, _using) => Ok(at_once(at)),
+            Access::Here(at, using) => Ok(Word::Here(at, using)),
             // Slots begin at a page, and so do heaps.
             Access::Network(at) if by_network && !(at & !ADDRESS).is_multiple_of(width) => {
                 Err(misaligned(at & !ADDRESS))
             }
-            Access::Network(at) if by_network => {
-                let outcome = self.atomic(doing, rank, at, change);
-                self.unless_closed(doing, rank, number, outcome)
-            }
+            Access::Network(at) if by_network => Ok(Word::Network(at)),
             Access::Attached(..) | Access::Network(_) => {
                 let instead = match (number as usize) < SEGMENTS_FIRST {
                     true => "World::reserved_segments",
@@ -699,7 +749,7 @@ impl Stream {
         if let Some(error) = driven.next_fault() {
             return Err(error);
         }
-        driven.is_quiet(self, doing)
+        driven.at_once(|driven| driven.is_quiet(self, doing))
     }
 }
 

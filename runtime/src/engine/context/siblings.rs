@@ -103,9 +103,8 @@ impl Stream {
         }
         let Some(mut driven) = self.try_driven() else { return 0 };
         let done = driven.turn(self);
-        // To check for an error of a doubtful peer would wait until the roster knows.
-        if done == 0 && !driven.losses.has_doubts() {
-            match driven.is_quiet(self, DOING) {
+        if done == 0 {
+            match driven.at_once(|driven| driven.is_quiet(self, DOING)) {
                 Ok(true) => uses.at_rest.store(count, Ordering::Relaxed),
                 Ok(false) => {}
                 Err(error) => driven.faults.push_back(error),
@@ -113,5 +112,78 @@ impl Stream {
         }
         self.sleepers.arm_again(&driven);
         done
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::super::operation::{Event, Group, Member, Operation, Step, Tracked};
+    use super::super::super::remote_access::Answer;
+    use crate::error::{Error, Result};
+    use crate::{Settings, Threads, Transport, transport};
+
+    /// A context's network has lost its connection, and the roster does not know of it yet. Its owner is idle, so the polls of the world
+    /// find that.
+    #[test]
+    fn a_poll_does_not_wait_for_what_the_roster_may_tell_a_context() {
+        let settings = Settings { transport: Transport::ShmContract, ..Settings::default() };
+        let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+        let ranks = job.run(|world| -> Result<()> {
+            world.barrier()?;
+            if world.rank() == 0 {
+                // Puts that wait for room; an operation with events; nothing but what is to be flushed.
+                for in_flight in ["kept", "tracked", "flushed"] {
+                    let context = world.engine().open_context()?;
+                    let done = Arc::new(Group::default());
+                    let mut driven = context.driven();
+                    driven.is_broken = true;
+                    if in_flight == "kept" {
+                        // A word that only contexts change.
+                        let offset = context.handled;
+                        let put =
+                            Operation::Put { offset, bytes: vec![0; 8].into(), done: 0, after: false, tell: false };
+                        driven.kept.insert(1, VecDeque::from([put]));
+                    }
+                    if in_flight == "tracked" {
+                        let answer = Arc::new(Answer::default());
+                        answer.finish(Err(transport::Error::ConnectionReset));
+                        let events = vec![Event::End(Member::new(&done))];
+                        driven.tracking.operations.push(Tracked::new(1, "put", Step::Flushing(answer), events));
+                    }
+                    drop(driven);
+                    // The first poll after a use leaves a context alone.
+                    for _ in 0..3 {
+                        world.engine().turn();
+                        let mut driven = context.try_driven().expect("nobody else is there");
+                        assert!(driven.losses.cuts().is_empty(), "{in_flight}: waited until the roster had its time");
+                        assert!(driven.faults.is_empty() && driven.dropped.is_empty(), "{in_flight}: told");
+                        assert!(in_flight != "tracked" || done.outcome().is_none());
+                        driven.losses.doubt_for_long(1);
+                    }
+                    let mut driven = context.driven();
+                    assert_eq!(driven.kept.len(), usize::from(in_flight == "kept"));
+                    assert_eq!(driven.tracking.operations.len(), usize::from(in_flight == "tracked"));
+                    let is_quiet = driven.at_once(|driven| driven.is_quiet(&context, "a test"));
+                    assert!(matches!(is_quiet, Ok(false)), "{is_quiet:?}");
+                    driven.is_broken = false;
+                    driven.losses = world.engine().losses.borrow().for_another();
+                    drop(driven.tracking.give_up());
+                    driven.turn(&context);
+                    assert!(driven.kept.is_empty(), "what was kept goes out");
+                    // What the network has told once is told when the roster has had its time.
+                    let told = driven.next_fault();
+                    assert!(matches!(told, Some(Error::PeerLost { rank: 1, .. })), "{in_flight}: {told:?}");
+                    assert!(driven.next_fault().is_none());
+                    drop(driven);
+                    context.flush_all("a test")?;
+                }
+            }
+            world.barrier()
+        });
+        ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("runs"));
     }
 }

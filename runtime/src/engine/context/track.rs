@@ -94,7 +94,7 @@ impl Stream {
         let mut driven = self.driven();
         driven.tracking.operations.push(Tracked::new(rank, doing, step, events));
         // Posted now, if there is room: later operations do not delay it.
-        driven.advance_tracked(self);
+        driven.at_once(|driven| driven.advance_tracked(self));
     }
 
     /// The events of a put to `rank` that this context has begun, whose source was copied.

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::Engine;
+use super::super::operation::Operation;
 use super::super::remote_access::{EVENTS, RemoteAccess};
 use super::super::wait::Patience;
 use super::{ApartNetworks, Driven, Identity, Network, Stream};
@@ -327,15 +328,21 @@ impl Stream {
         driven.losses.first(&self.job)
     }
 
+    /// The error of an operation of this context on `rank`. Waits for what the roster knows of a peer that cannot be reached, but for
+    /// [`Driven::at_once`].
     #[cold]
     pub(super) fn failed(
         &self,
-        Driven { networks, losses, .. }: &mut Driven,
+        Driven { networks, losses, is_at_once, .. }: &mut Driven,
         error: transport::Error,
         rank: usize,
         doing: &'static str,
     ) -> Error {
-        losses.error(&self.view(networks), error.at(doing, rank), rank, doing)
+        let (view, error) = (self.view(networks), error.at(doing, rank));
+        match is_at_once {
+            true => losses.error_at_once(&view, error, rank, doing),
+            false => losses.error(&view, error, rank, doing),
+        }
     }
 
     /// Blocks until `post` succeeds: retries while there is backpressure.
@@ -372,18 +379,76 @@ impl Driven {
             let Driven { networks, losses, .. } = self;
             losses.review(&stream.view(networks));
         }
+        if !self.untold.is_empty() {
+            self.tell_losses(stream);
+        }
         if !self.nudges.is_empty() {
             self.nudge(stream);
         }
-        // While a loss is doubtful the first to ask for its error waits until the roster knows: not here.
-        if self.losses.has_doubts() {
-            stream.sleepers.found(done);
-            return done;
-        }
-        let sent = if self.kept.is_empty() { 0 } else { self.post_all_kept(stream) };
-        let done = done + sent + self.advance_tracked(stream);
+        // Polls of the world come here, too: they never wait.
+        let done = self.at_once(|driven| {
+            let sent = if driven.kept.is_empty() { 0 } else { driven.post_all_kept(stream) };
+            done + sent + driven.advance_tracked(stream)
+        });
         stream.sleepers.found(done);
         done
+    }
+
+    /// Runs `act`, in which no error waits for what the roster may tell of a rank that cannot be reached: until that is known, what was to be
+    /// done there is [as if there were no room](Driven::unless_undecided).
+    pub(super) fn at_once<R>(&mut self, act: impl FnOnce(&mut Driven) -> R) -> R {
+        let before = std::mem::replace(&mut self.is_at_once, true);
+        let outcome = act(self);
+        self.is_at_once = before;
+        outcome
+    }
+
+    /// `later` in place of the `error` of an operation on `rank`, if nothing may wait and the roster may still tell why it cannot be reached.
+    ///
+    /// # Errors
+    /// `error`.
+    pub(super) fn unless_undecided<T>(&self, rank: usize, error: Error, later: T) -> Result<T> {
+        match error {
+            Error::PeerLost { .. } if self.is_at_once && self.losses.is_doubted(rank) => Ok(later),
+            error => Err(error),
+        }
+    }
+
+    /// One attempt to post.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(super) fn post<B: AsRef<[u8]>>(
+        &mut self,
+        stream: &Stream,
+        doing: &'static str,
+        rank: usize,
+        operation: &mut Operation<B>,
+    ) -> Result<Sent> {
+        #[cfg(test)]
+        if self.is_broken {
+            let error = stream.failed(self, transport::Error::ConnectionReset, rank, doing);
+            return self.unless_undecided(rank, error, Sent::NoRoom);
+        }
+        operation.post(self.networks.to(rank), rank).or_else(|error| {
+            let error = stream.failed(self, error, rank, doing);
+            self.unless_undecided(rank, error, Sent::NoRoom)
+        })
+    }
+
+    /// Errors of flushes that the network has told and of which the roster has told, or has had its time: for the next flush.
+    #[cold]
+    fn tell_losses(&mut self, stream: &Stream) {
+        let Driven { networks, losses, untold, faults, .. } = self;
+        let view = stream.view(networks);
+        untold.retain(|(rank, doing)| {
+            let is_undecided = losses.is_doubted(*rank);
+            if !is_undecided && stream.job.loss(*rank) != Some(Loss::Left) {
+                let cut = Error::PeerLost { rank: *rank, cause: Loss::Disconnected, doing: (*doing).into() };
+                faults.push_back(losses.decided(&view, cut, *rank, doing));
+            }
+            is_undecided
+        });
     }
 
     /// Wakes targets that sleep or fall asleep while a ring to them is in flight: on these networks a ring causes no event at
@@ -406,13 +471,22 @@ impl Driven {
 
     pub(super) fn is_settled(&mut self, stream: &Stream, doing: &'static str, rank: usize) -> Result<bool> {
         let is_clear = self.is_clear(stream, rank)?;
-        let settled = self.networks.to(rank).settled(rank);
-        Ok(settled.map_err(|error| stream.failed(self, error, rank, doing))? && is_clear)
+        let settled = self.networks.to(rank).settled(rank).or_else(|error| {
+            let error = stream.failed(self, error, rank, doing);
+            self.unless_undecided(rank, error, false)
+        });
+        Ok(settled? && is_clear && !self.untold.iter().any(|(untold, _)| *untold == rank))
     }
 
     pub(super) fn is_quiet(&mut self, stream: &Stream, doing: &'static str) -> Result<bool> {
-        match self.networks.flush() {
-            Ok(all) => Ok(all && self.kept.is_empty() && self.networks.is_answered() && self.tracking.is_empty()),
+        let flushed = self.networks.flush();
+        #[cfg(test)]
+        let flushed = if self.is_broken { Err((1, transport::Error::ConnectionReset)) } else { flushed };
+        match flushed {
+            Ok(all) => {
+                let has_more = !self.kept.is_empty() || !self.tracking.is_empty() || !self.untold.is_empty();
+                Ok(all && !has_more && self.networks.is_answered())
+            }
             // Puts to a rank that left need not complete. `false`: call again, other ranks may have operations in flight.
             Err((rank, _)) if stream.job.loss(rank) == Some(Loss::Left) => {
                 self.unmet.insert(rank);
@@ -423,7 +497,13 @@ impl Driven {
                     self.unmet.insert(rank);
                     Ok(false)
                 }
-                error => Err(error),
+                error => {
+                    self.unless_undecided(rank, error, ())?;
+                    if !self.untold.iter().any(|(untold, _)| *untold == rank) {
+                        self.untold.push((rank, doing));
+                    }
+                    Ok(false)
+                }
             },
         }
     }

@@ -139,7 +139,7 @@ impl Wire for TcpWire {
             max_message: self.tuning.flow.message,
             memory: Memory::Posted,
             atomics: Some(Agent::Processor),
-            straight: Straight::Copied,
+            straight: Straight::Never,
             max_posted_short: SHORT,
             max_posted_packed: PACKED,
             max_pieces: PIECES,

@@ -1,0 +1,37 @@
+//! Atomics of a context on segments whose result is fetched later.
+
+use super::super::operation::{Atomic, Change};
+use super::Stream;
+use super::segments::{Locate, Word};
+use crate::error::Result;
+
+/// An atomic of a context on a word of a segment.
+pub(crate) enum Changing {
+    /// It was done here; the former value.
+    Done(u64),
+    /// The network does it.
+    Posted(Atomic),
+}
+
+impl Stream {
+    /// As [`Stream::change_segment`], but does not wait for what was there before. Waits for room.
+    ///
+    /// # Errors
+    /// As [`Stream::change_segment`].
+    pub(crate) fn begin_change_segment(
+        &self,
+        locate: Locate,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        change: Change,
+        at_once: impl FnOnce(*mut u8) -> u64,
+    ) -> Result<Changing> {
+        Ok(match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
+            Word::Here(at, _using) => Changing::Done(at_once(at)),
+            Word::Network(at) => {
+                let posted = self.post_atomic(doing, rank, at, change);
+                Changing::Posted(self.unless_closed(doing, rank, number, posted)?)
+            }
+        })
+    }
+}
