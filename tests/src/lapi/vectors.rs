@@ -450,8 +450,7 @@ pub(super) fn l46_refused(task: &Task) {
         let memory = Shared::new(64);
         let [target, completion] = [const { Counter::new() }; 2];
         let at_next = all(handle, target.address() as u64)[next] as *const Counter;
-        let mut cases = unsuitable(memory.address());
-        cases.truncate(9);
+        let cases = unsuitable(memory.address());
         for (number, (from, to, code)) in cases.iter().enumerate() {
             prepare(handle, number as u32, Some(to.clone()), from.count as usize, true);
             // Another task may be ahead, and its message here already.
