@@ -47,6 +47,7 @@ def environment(scratch):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BELLWETHER_")}
     return kept | {
         "CARGO_TARGET_DIR": str(scratch / "build"),
+        "C_PROGRAMS_BUILD": str(scratch / "build" / "debug"),
         "CARGO_TERM_COLOR": "never",
         "CARGO_PROFILE_DEV_DEBUG": "0",
         # A broken line may well leave something unused.
@@ -75,6 +76,12 @@ def build(tree, env, package, targets):
     if done.returncode == 0 and any('with_file_name("bellwether")' in path.read_text() for path in sources):
         launcher = ["cargo", "build", "--quiet", "-p", "bellwether-launcher", "--bin", "bellwether"]
         made = subprocess.run(launcher, cwd=tree, env=env, capture_output=True, text=True)
+        if made.returncode:
+            return None, made.stderr
+    if done.returncode == 0 and package == "bellwether-capi":
+        # What the programs link, and what starts them.
+        library = ["cargo", "build", "--quiet", "-p", "bellwether-capi", "-p", "bellwether-launcher"]
+        made = subprocess.run(library, cwd=tree, env=env, capture_output=True, text=True)
         if made.returncode:
             return None, made.stderr
     programs, said = {}, []

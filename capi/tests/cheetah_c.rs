@@ -77,6 +77,15 @@ fn c17_an_unregistered_number_is_a_code_at_the_target() {
 }
 
 #[test]
+fn the_address_sanitizer_finds_nothing() {
+    let flags = [C99, &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]].concat();
+    let rows = compile("cc", &flags, "cheetah_rows.c", Link::Shared);
+    rows.on_each_prints_one(Program::launched, &[2], &["DIRECTORY"], all_rows);
+    let misuse = compile("cc", &flags, "cheetah_misuse.c", Link::Shared);
+    assert_eq!(misuse.launched(2, &[]).expect_success().stdout, "all codes: 2 contexts\n");
+}
+
+#[test]
 fn the_header_is_c99_and_cxx98_for_both_compilers() {
     common::check_header(&["-fsyntax-only"], "include/cheetah.h");
 }

@@ -133,6 +133,12 @@ fn the_address_sanitizer_finds_nothing() {
         let program = compile("cc", &flags, &format!("lapi_{name}.c"), Link::Shared);
         program.on_each(Program::launched, &[2], &[], |tasks| format!("{name}: {tasks} tasks"));
     }
+    let misuse = compile("cc", &flags, "lapi_misuse.c", Link::Shared);
+    assert_eq!(misuse.launched(2, &["unset"]).expect_success().stdout, "unset: an error at both ends\n");
+    let ways = compile("cc", &flags, "lapi_life.c", Link::Shared);
+    for way in ["early", "destructor", "again", "threads"] {
+        life(way, 2, &ways.launched(2, &[way]).expect_success());
+    }
 }
 
 #[test]

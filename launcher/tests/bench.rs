@@ -280,13 +280,39 @@ fn peers_that_are_absent_are_said() {
 /// The programs for C and C++ make the same calls, and tell a time for each figure that has one.
 #[test]
 fn ours_through_c_stands_beside() {
-    let kinds = ["gaspi-notify", "gaspi-post", "lapi-am", "lapi-rate", "lapi-bandwidth", "matching"];
-    let done = bench(&[&kinds[..], &["--quick", "--json", "--against", "c"]].concat());
+    let kinds = [
+        "gaspi-notify",
+        "gaspi-post",
+        "gaspi-wait",
+        "gaspi-waitsome",
+        "lapi-am",
+        "lapi-rate",
+        "lapi-bandwidth",
+        "matching",
+    ];
+    let done = bench(&[&kinds[..], &["--quick", "--json", "--bars", "--against", "c"]].concat());
     assert_eq!(done.code(), 0, "{done:?}");
     for kind in kinds {
         let line = format!("\"bench\":\"{kind}\"");
         let has_peer = |text: &&str| text.contains(&line) && text.contains("\"peer\":\"c\",\"peer_value\":");
         assert_eq!(done.out.lines().filter(has_peer).count(), 1, "{kind}: {done:?}");
+    }
+    let lines = lines(&done);
+    let of = |kind: &str| lines.iter().find(|line| line["bench"] == kind).expect("its line")["bars"].clone();
+    for (kind, bar) in [
+        ("gaspi-notify", "through C ≤ 1.1 of ours"),
+        ("gaspi-post", "through C ≤ 1.1 of ours"),
+        ("gaspi-wait", "through C ≤ 1.1 of ours"),
+        ("gaspi-waitsome", "through C ≤ 1.1 of ours"),
+        ("lapi-am", "through C ≤ 1.1 of ours"),
+        ("lapi-rate", "through C ≤ 1.1 of ours"),
+        ("lapi-bandwidth", "through C ≤ 1.1 of ours"),
+        ("matching", "through C ≤ 2 of am"),
+        // The lines that these name are measured too.
+        ("gaspi-notify", "≤ 1.2 of put-bell"),
+        ("lapi-am", "≤ 1.25 of am"),
+    ] {
+        assert!(of(kind)[bar].is_string(), "{kind}, {bar}: {done:?}");
     }
 }
 

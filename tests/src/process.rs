@@ -159,6 +159,24 @@ fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Strin
     })
 }
 
+/// Whether tests that take minutes are asked for (`ROWS_FULL`, which `ci/test full` sets) and there are so many GiB of memory; says what
+/// is missing.
+pub fn has_time_and_memory(gibibytes: u64) -> bool {
+    if std::env::var_os("ROWS_FULL").is_none() {
+        eprintln!("skipped: set ROWS_FULL to run it");
+        return false;
+    }
+    let memory = std::fs::read_to_string("/proc/meminfo").expect("Linux has it");
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("Linux tells it");
+    let available: u64 = available.trim().trim_end_matches(" kB").parse().expect("a number");
+    // Other tests run beside it.
+    let is_enough = available >> 20 >= gibibytes + 2;
+    if !is_enough {
+        eprintln!("skipped: it needs {} GiB of memory, and {} are available", gibibytes + 2, available >> 20);
+    }
+    is_enough
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,11 +23,18 @@ fn networks(seed: u64) -> Vec<(&'static str, Config)> {
     ]
 }
 
+/// Room for thousands of messages.
+fn wide(seed: u64) -> (&'static str, Config) {
+    let mut config = Config::new(2, seed).wild();
+    (config.flow.slots, config.flow.credits) = (4096, 4096);
+    ("thousands of credits", config)
+}
+
 fn run(name: &str) {
     let _guard = watchdog::guard(name, LIMIT);
     let (name, row) = row(name).expect("a row of the table");
     check(name, 1, |seed| {
-        for (network, config) in networks(seed) {
+        for (network, config) in networks(seed).into_iter().chain(name.starts_with("floods").then(|| wide(seed))) {
             watchdog::at(format!("{name}: {network}, seed {seed}"));
             let mut settings = Settings::default();
             settings.message_memory = 32 << 10;
@@ -52,7 +59,7 @@ fn lapi_mix_loses_and_duplicates_nothing() {
             let mut settings = Settings::default();
             settings.message_memory = 32 << 10;
             let ran = Simulated::new(config).settings(settings).build(move |builder| {
-                mix::run(builder, seed, Until::Rounds(2), 20_000, true);
+                mix::run(builder, seed, Until::Rounds(10), 20_000, true);
             });
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
         }

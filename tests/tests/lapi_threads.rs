@@ -5,8 +5,8 @@ use bellwether_runtime::{Settings, Threads};
 use bellwether_tests::lapi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
 
-/// Tasks, and what is set.
-fn surroundings() -> Vec<(usize, &'static str, Settings)> {
+/// Tasks, and what is set. Rows about many messages also run with room for thousands.
+fn surroundings(name: &str) -> Vec<(usize, &'static str, Settings)> {
     let with = |change: fn(&mut Settings)| {
         let mut settings = Settings::default();
         change(&mut settings);
@@ -18,19 +18,22 @@ fn surroundings() -> Vec<(usize, &'static str, Settings)> {
         settings.lane_depth = Some(1);
         settings.spin = Some(0);
     };
-    vec![
+    let wide = (2, "thousands of credits", with(|settings| settings.lane_depth = Some(4096)));
+    let usual = vec![
         (2, "the default", Settings::default()),
         (1, "the default", Settings::default()),
         (3, "the default", Settings::default()),
         (2, "all narrow", with(narrow)),
         (3, "no spins", with(|settings| settings.spin = Some(0))),
-    ]
+    ];
+    let of_many = name.starts_with("floods") || name.starts_with("l36") || name.starts_with("l65");
+    usual.into_iter().chain(of_many.then_some(wide)).collect()
 }
 
 fn run(name: &str) {
     let _guard = watchdog::guard(name, LIMIT);
     let (name, row) = row(name).expect("a row of the table");
-    for (ranks, what, settings) in surroundings() {
+    for (ranks, what, settings) in surroundings(name) {
         watchdog::at(format!("{name}: {ranks} tasks, {what}"));
         let attaches = settings.cross_memory_attach;
         let ran = Threads::new(ranks).settings(settings).build(|builder| {

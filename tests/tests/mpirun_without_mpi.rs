@@ -92,10 +92,19 @@ fn ring_without_mpi() {
     }
 }
 
+/// Whether there is an `mpirun`; says so if there is none.
+fn has_mpirun() -> bool {
+    let is_here = MPIRUN.is_here();
+    if !is_here {
+        eprintln!("skipped: there is no mpirun");
+    }
+    is_here
+}
+
 /// A launcher inside another one leaves the variables of that: the ranks of the inner one are the job.
 #[test]
 fn a_launcher_inside_another_is_the_one_that_is_joined() {
-    if !MPIRUN.is_here() {
+    if !has_mpirun() {
         return;
     }
     for inner in HYDRA.iter().copied().filter(|launcher| launcher.is_here()) {
@@ -126,7 +135,7 @@ fn one_task_is_as_if_there_were_no_launcher() {
     // Where the number of tasks is known only when the launcher is asked.
     let mut mpirun = MPIRUN.command();
     mpirun.args(["-n", "1", "env", "-u", "OMPI_MCA_ess_base_jobid", START]);
-    if MPIRUN.is_here() {
+    if has_mpirun() {
         run(mpirun.args(["again", "3"]), LIMIT).expect_success();
     }
 }
@@ -162,7 +171,7 @@ fn a_rank_that_goes_wrong_ends_the_job() {
 /// `mpirun` ends a job itself when a rank dies, unless it is told not to.
 #[test]
 fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
-    if !MPIRUN.is_here() {
+    if !has_mpirun() {
         return;
     }
     for (way, cause) in
@@ -178,7 +187,7 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
 /// Told to leave the others alone, `mpirun` lets them go on. Hydra ends them whatever it is told.
 #[test]
 fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
-    if !MPIRUN.is_here() {
+    if !has_mpirun() {
         return;
     }
     for victim in [0, 2] {
@@ -260,7 +269,7 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
         assert!(outcome.took < SOON, "{launcher:?}: {outcome:#?}");
     }
     // The place is free for the next program in the task.
-    if MPIRUN.is_here() {
+    if has_mpirun() {
         let outcome = MPIRUN.groups(&[(2, &["sh", "-c", &format!("{RING} 5; {RING} 6")])]);
         assert!(outcome.stdout.contains("2 ranks, 5 rounds, sum 1\n"), "{outcome:#?}");
         assert!(!outcome.stderr.contains("child of a rank"), "{outcome:#?}");
@@ -278,7 +287,7 @@ fn a_child_of_a_rank_is_not_taken_for_it() {
 fn rows(program: &str, names: &[&str], ranks: &str) {
     const LIMIT: Duration = Duration::from_secs(1100);
     // With two ranks, the next and the previous rank are the same, a proper subgroup has one member, and a receiver has one sender.
-    for number in ["2", "3"].into_iter().filter(|_| MPIRUN.is_here()) {
+    for number in ["2", "3"].into_iter().filter(|_| has_mpirun()) {
         let mut mpirun = MPIRUN.command();
         let outcome = run(mpirun.args(["-n", number, program, "all"]), LIMIT).expect_success();
         let expected: String = names.iter().map(|name| format!("{name}: {number} {ranks}\n")).collect();
@@ -302,7 +311,7 @@ fn g01_to_g71_rows_between_ranks_of_mpirun() {
 
 /// The same between two hosts, which share no memory: all goes over TCP.
 fn rows_between_hosts(program: &str, names: &[&str], ranks: &str) {
-    if MPIRUN.is_here() {
+    if has_mpirun() {
         let mut mpirun = MPIRUN.command();
         // By its name, as the rows of LAPI ask whether ranks have mapped each other's memory.
         mpirun.env("BELLWETHER_TRANSPORT", "tcp");
@@ -327,7 +336,7 @@ fn g01_to_g71_rows_between_two_hosts() {
 /// `mpirun` is told to let the others go on, and hydra cannot be.
 #[test]
 fn g25_g70_g71_one_of_four_is_killed_under_mpirun_and_the_others_go_on() {
-    if !MPIRUN.is_here() {
+    if !has_mpirun() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -353,7 +362,7 @@ fn a_rank_that_never_comes_is_not_waited_for_for_ever() {
 /// Told not to end the job, `mpirun` leaves the others waiting for a rank that does not come.
 #[test]
 fn a_rank_with_a_bad_setting_is_told_to_all() {
-    if !MPIRUN.is_here() {
+    if !has_mpirun() {
         return;
     }
     for setting in ["BELLWETHER_SPIN=x", "BELLWETHER_JOIN_LIMIT=1e19"] {

@@ -65,6 +65,8 @@ pub struct Figure {
     pub beside_ratio: Option<f64>,
     /// Other systems.
     pub rivals: Vec<Rival>,
+    /// Figures of the same run and size that its bar is about.
+    pub lines: Vec<(Kind, f64)>,
 }
 
 impl Figure {
@@ -85,22 +87,49 @@ impl Figure {
         }
     }
 
-    /// Whether it is good enough; `None` if nothing is asked, or the peer to compare with is absent.
-    pub fn meets_bar(&self) -> Option<bool> {
+    /// What is asked of it, each with whether it is met. Without what cannot be told: a peer or another figure is absent.
+    pub fn checks(&self) -> Vec<(String, bool)> {
         let bar = self.bar();
+        let unit = self.unit();
+        let rounded = |most: f64| (most * 1000.0).round() / 1000.0;
         let rival = |name| self.rivals.iter().find(|rival| rival.peer == name);
+        let line = |kind| self.lines.iter().find(|line| line.0 == kind).map(|line| line.1);
+        let through_c = rival("c").map(|rival| rival.value);
+        let of_line = |(kind, most): (Kind, f64), value| {
+            Some((format!("≤ {} of {}", rounded(most), kind.name()), unit.ratio(value, line(kind)?) <= most))
+        };
+        let in_c = |(words, met): (String, bool)| (format!("through C {words}"), met);
         let checks = [
-            bar.value.map(|most| self.ours.median <= most),
-            bar.ratio.and_then(|most| Some(self.ratio? <= most)),
-            bar.beside.and_then(|most| Some(self.beside_ratio? <= most)),
-            bar.peer.and_then(|(name, most)| Some(rival(name)?.ratio <= most)),
+            bar.ratio.and_then(|most| Some((format!("ratio ≤ {}", rounded(most)), self.ratio? <= most))),
+            bar.beside.and_then(|most| Some((format!("≤ {} of beside", rounded(most)), self.beside_ratio? <= most))),
+            bar.value.map(|most| (format!("≤ {most} {}", unit.name()), self.ours.median <= most)),
+            bar.peer.and_then(|(name, most)| Some((format!("≤ {most} of {name}"), rival(name)?.ratio <= most))),
+            bar.line.and_then(|line| of_line(line, self.ours.median)),
+            // The rival's ratio is ours to it.
+            bar.c.ours.and_then(|most| Some(in_c((format!("≤ {most} of ours"), 1.0 / rival("c")?.ratio <= most)))),
+            bar.c.line.and_then(|line| Some(in_c(of_line(line, through_c?)?))),
+            bar.c.peer.and_then(|(name, most)| {
+                let met = unit.ratio(through_c?, rival(name)?.value) <= most;
+                Some(in_c((format!("≤ {most} of {name}"), met)))
+            }),
         ];
-        checks.into_iter().flatten().reduce(|all, one| all && one)
+        checks.into_iter().flatten().collect()
+    }
+
+    /// Whether it is good enough; `None` if nothing is asked, or nothing can be told.
+    pub fn meets_bar(&self) -> Option<bool> {
+        self.checks().into_iter().map(|check| check.1).reduce(|all, one| all && one)
     }
 
     /// What stands beside, in words.
     pub fn beside_name(&self) -> Option<&'static str> {
         self.beside.and_then(|_| self.kind.beside(self.transport == Transport::Shm))
+    }
+
+    /// Each bar and whether it is met, as the fields of a JSON object.
+    fn bars(&self) -> String {
+        let field = |(what, met)| format!("\"{what}\":\"{}\"", verdict(met));
+        self.checks().into_iter().map(field).collect::<Vec<_>>().join(",")
     }
 
     /// As JSON, one object for each peer, or one if there is none; `bars` says whether it is good enough. Written out, to
@@ -128,7 +157,7 @@ impl Figure {
         let line = match (bars, self.meets_bar()) {
             (false, _) => line,
             (true, None) => line + ",\"bar\":null",
-            (true, Some(met)) => line + &format!(",\"bar\":\"{}\"", if met { "met" } else { "missed" }),
+            (true, Some(met)) => line + &format!(",\"bar\":\"{}\",\"bars\":{{{}}}", verdict(met), self.bars()),
         };
         if self.rivals.is_empty() {
             return vec![format!("{{{line}}}")];
@@ -139,6 +168,10 @@ impl Figure {
         };
         self.rivals.iter().map(with).collect()
     }
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
 }
 
 #[cfg(test)]
@@ -174,6 +207,7 @@ mod tests {
             beside: None,
             beside_ratio: None,
             rivals: peer.map(|value| Rival { peer: "oshmem", value, ratio: ours / value }).into_iter().collect(),
+            lines: Vec::new(),
         };
         assert_eq!(figure(1.0, 0.5, None).meets_bar(), Some(true));
         assert_eq!(figure(1.0, 0.3, None).meets_bar(), Some(false));
@@ -213,6 +247,7 @@ mod tests {
             beside: Some(summary(1.0)),
             beside_ratio: Some(0.5),
             rivals: Vec::new(),
+            lines: Vec::new(),
         };
         let line = |bars| serde_json::from_str::<serde_json::Value>(&figure.lines(bars)[0]).expect("an object");
         let plain = line(false);
@@ -221,5 +256,46 @@ mod tests {
         assert_eq!(plain["beside_is"], "transposing private memory by tiles");
         assert!(plain.get("bar").is_none());
         assert_eq!(line(true)["bar"], "met");
+        assert_eq!(line(true)["bars"], serde_json::json!({ "≤ 1.429 of beside": "met" }));
+    }
+
+    #[test]
+    fn bars_are_held_against_other_lines_and_against_c() {
+        let summary = |median| Summary { median, p10: median, p90: median };
+        let figure =
+            |kind: Kind, transport, size, ours, lines: &[(Kind, f64)], rivals: &[(&'static str, f64)]| Figure {
+                kind,
+                transport,
+                name: kind.name().into(),
+                ranks: 2,
+                size,
+                ours: summary(ours),
+                limit: None,
+                ratio: None,
+                beside: None,
+                beside_ratio: None,
+                rivals: rivals
+                    .iter()
+                    .map(|&(peer, value)| Rival { peer, value, ratio: kind.unit().ratio(ours, value) })
+                    .collect(),
+                lines: lines.to_vec(),
+            };
+        let told = |figure: Figure| figure.checks().into_iter().map(|check| check.1).collect::<Vec<_>>();
+        let (shm, verbs) = (Transport::Shm, Transport::Verbs);
+        let notify =
+            |transport, ours| told(figure(Kind::GaspiNotify, transport, 8, ours, &[(Kind::PutBell, 100.0)], &[]));
+        assert_eq!([notify(shm, 119.0), notify(shm, 121.0)], [[true], [false]]);
+        assert_eq!([notify(verbs, 109.0), notify(verbs, 111.0)], [[true], [false]]);
+        assert!(told(figure(Kind::GaspiNotify, shm, 8, 1.0, &[(Kind::Am, 100.0)], &[])).is_empty(), "not in this run");
+        let am = |ours| told(figure(Kind::LapiAm, shm, 8, ours, &[(Kind::Am, 100.0)], &[("c", 130.0)]));
+        assert_eq!([am(124.0), am(126.0), am(100.0)], [[true, true], [false, true], [true, false]]);
+        let bandwidth = |ours| told(figure(Kind::LapiBandwidth, verbs, 1 << 20, ours, &[(Kind::Bandwidth, 10.0)], &[]));
+        assert_eq!([bandwidth(9.6), bandwidth(9.4)], [[true], [false]]);
+        let through_c = |c| told(figure(Kind::LapiBandwidth, shm, 1 << 20, 10.0, &[], &[("c", c)]));
+        assert_eq!([through_c(9.2), through_c(9.0)], [[true], [false]]);
+        let post = |c| told(figure(Kind::GaspiPost, shm, 8, 10.0, &[], &[("c", c)]));
+        assert_eq!([post(10.9), post(11.1)], [[true, true], [true, false]]);
+        let met = |c| told(figure(Kind::Matching, shm, 8, 1.0, &[(Kind::Am, 100.0)], &[("c", c), ("mpi-rma", 190.0)]));
+        assert_eq!([met(180.0), met(195.0), met(201.0)], [[true; 3], [true, true, false], [true, false, false]]);
     }
 }

@@ -457,12 +457,10 @@ impl Kind {
             AmRate if small => Bar { value: Some(25.0), ..none },
             // Twice a message.
             Matching => ratio(2.0 * 1.4),
-            // 1.25 times a message.
-            LapiAm if small => ratio(1.25 * 1.4),
+            LapiAm if small => Bar { line: Some((Am, 1.25)), ..none },
             LapiRate if small => Bar { value: Some(60.0), ..none },
             LapiBandwidth => ratio(1.0 / 0.95),
-            // 1.2 times a put and its bell.
-            GaspiNotify if small => ratio(1.2 * 1.25),
+            GaspiNotify if small => Bar { line: Some((PutBell, 1.2)), ..none },
             GaspiPost if small => Bar { value: Some(15.0), ..none },
             GaspiWait => Bar { value: Some(1000.0), ..none },
             GaspiWaitsome => Bar { value: Some(2000.0), ..none },
@@ -491,7 +489,15 @@ impl Kind {
             Startup if ranks == 64 => Some(("mpi", 0.5)),
             _ => None,
         };
-        Bar { peer, ..bar }
+        let c = match self {
+            _ if ranks != 2 => ThroughC::default(),
+            LapiAm | LapiRate | LapiBandwidth | GaspiNotify | GaspiPost | GaspiWait | GaspiWaitsome => {
+                ThroughC { ours: Some(1.1), ..ThroughC::default() }
+            }
+            Matching => ThroughC { line: Some((Am, 2.0)), peer: Some(("mpi-rma", 1.0)), ours: None },
+            _ => ThroughC::default(),
+        };
+        Bar { peer, c, ..bar }
     }
 
     /// What is asked of the figure over TCP: beside a bare socket and two-sided MPI in the same run, and of aggregation beside one
@@ -517,6 +523,12 @@ impl Kind {
         if self == PutAddress && ranks == 2 {
             return Bar { beside: Some(1.1), ..Bar::default() };
         }
+        let line = match self {
+            _ if ranks != 2 => None,
+            GaspiNotify if size == 8 => Some((PutBell, 1.1)),
+            LapiBandwidth if size == 1 << 20 => Some((Bandwidth, 1.0 / 0.95)),
+            _ => None,
+        };
         let most = match self {
             _ if ranks != 2 => None,
             Put if size == 8 => Some(1.0),
@@ -527,7 +539,7 @@ impl Kind {
             Bandwidth if size == 64 << 10 => Some(1.053),
             _ => None,
         };
-        Bar { peer: most.map(|most| ("perftest", most)), ..Bar::default() }
+        Bar { peer: most.map(|most| ("perftest", most)), line, ..Bar::default() }
     }
 }
 
@@ -541,5 +553,20 @@ pub struct Bar {
     /// Of the figure itself, in its unit.
     pub value: Option<f64>,
     /// Of the ratio to this peer.
+    pub peer: Option<(&'static str, f64)>,
+    /// Of the ratio to this benchmark's figure of the same run and size.
+    pub line: Option<(Kind, f64)>,
+    /// Of the same calls through the library for C or C++.
+    pub c: ThroughC,
+}
+
+/// The most that a figure through the library for C or C++ may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ThroughC {
+    /// Of its ratio to ours.
+    pub ours: Option<f64>,
+    /// Of its ratio to this benchmark's figure of the same run and size.
+    pub line: Option<(Kind, f64)>,
+    /// Of its ratio to this peer.
     pub peer: Option<(&'static str, f64)>,
 }

@@ -36,7 +36,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use self::figure::{Figure, Summary};
 use self::folder::Folder;
-use self::kind::Kind;
+use self::kind::{Bar, Kind};
 use self::noise::Doubts;
 use self::own::{Failed, Launch, Starter};
 use self::peers::{Peer, Turn};
@@ -120,8 +120,8 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Also say what this project asks of each figure on two free cores, and whether it is met: for its own tests. On a noisy
-    /// machine a miss says nothing
+    /// Also say what this project asks of each figure on two free cores, and whether it is met: for its own tests. Also measures
+    /// the benchmarks that a figure is held against. On a noisy machine a miss says nothing
     #[arg(long)]
     bars: bool,
 
@@ -302,6 +302,10 @@ impl Bench {
             for (place, rival) in rivals.iter().enumerate() {
                 peers::attach(&mut fresh, kind, (rival.peer(), place), &turns);
             }
+            for figure in &mut fresh {
+                let is_named = |other: &&Figure| other.name == other.kind.name() && other.size == figure.size;
+                figure.lines = figures.iter().filter(is_named).map(|other| (other.kind, other.ours.median)).collect();
+            }
             if self.json {
                 self.print_json(&fresh);
             }
@@ -327,8 +331,13 @@ impl Bench {
     /// What to measure, once each, in our order.
     fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
         let all = self.benches.is_empty() || self.benches.contains(&Choice::All);
-        let kinds: Vec<Kind> =
-            kind::ALL.into_iter().filter(|kind| all || self.benches.contains(&Choice::One(*kind))).collect();
+        let is_asked = |kind: &Kind| all || self.benches.contains(&Choice::One(*kind));
+        // What a bar refers to stands earlier in our order.
+        let is_referred = |kind: &Kind| {
+            let refers = |other: &Kind| is_asked(other) && self.refers_to(*other).contains(&Some(*kind));
+            self.bars && kind::ALL.iter().any(refers)
+        };
+        let kinds: Vec<Kind> = kind::ALL.into_iter().filter(|kind| is_asked(kind) || is_referred(kind)).collect();
         if let Some(kind) = kinds.iter().find(|kind| kind.least_ranks() > self.ranks) {
             anyhow::bail!(
                 "{} needs at least {} ranks, and -n asks for {}",
@@ -338,6 +347,18 @@ impl Bench {
             );
         }
         Ok(kinds)
+    }
+
+    /// The benchmarks whose figures the bar of `kind` names.
+    fn refers_to(&self, kind: Kind) -> [Option<Kind>; 2] {
+        let size = self.sizes(kind).first().copied().unwrap_or(0);
+        let bar = match self.transport {
+            Transport::Shm => kind.bar(self.ranks, size),
+            Transport::Verbs => kind.verbs_bar(self.ranks, size),
+            _ => Bar::default(),
+        };
+        let through_c = bar.c.line.filter(|_| self.against.contains(&Peer::C));
+        [bar.line, through_c].map(|line| line.map(|line| line.0))
     }
 
     fn sizes(&self, kind: Kind) -> Vec<usize> {
@@ -460,6 +481,7 @@ impl Bench {
             beside: Summary::of(&measured.beside),
             beside_ratio: measured.beside_ratio(kind.unit()),
             rivals: Vec::new(),
+            lines: Vec::new(),
             name: measured.name,
         })
     }

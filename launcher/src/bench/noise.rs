@@ -134,6 +134,7 @@ mod tests {
             beside: None,
             beside_ratio: None,
             rivals: Vec::new(),
+            lines: Vec::new(),
         };
         let mut doubts = Doubts::default();
         doubts.note_share("put", 0.95);

@@ -39,18 +39,8 @@ fn scatter(summary: Summary) -> String {
 }
 
 fn bar(figure: &Figure) -> String {
-    let bar = figure.bar();
-    let mut parts = Vec::new();
-    parts.extend(bar.ratio.map(|most| format!("ratio ≤ {}", (most * 1000.0).round() / 1000.0)));
-    parts.extend(bar.beside.map(|most| format!("≤ {} of beside", (most * 1000.0).round() / 1000.0)));
-    parts.extend(bar.value.map(|most| format!("≤ {most} {}", figure.unit().name())));
-    let peer = bar.peer.filter(|(name, _)| figure.rivals.iter().any(|rival| rival.peer == *name));
-    parts.extend(peer.map(|(name, most)| format!("≤ {most} of {name}")));
-    match figure.meets_bar() {
-        Some(true) => format!("{}: met", parts.join(", ")),
-        Some(false) => format!("{}: MISSED", parts.join(", ")),
-        None => String::new(),
-    }
+    let verdict = |(what, met)| format!("{what}: {}", if met { "met" } else { "MISSED" });
+    figure.checks().into_iter().map(verdict).collect::<Vec<_>>().join(", ")
 }
 
 fn rival(figure: &Figure, name: &str) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Code, Datatype, GROUP_ALL, GroupId, Operation, codes};
 
-use super::{Here, Task, fails, ok, test_loop};
+use super::{GO, Here, LATE, Task, fails, ok, test_loop};
 use crate::watchdog;
 
 /// A committed group of these ranks.
@@ -88,11 +88,18 @@ pub(super) fn g33(task: &Task) {
     task.works(|here| {
         for round in 1..=5 {
             if here.me == 0 {
+                // The others come when this call has timed out.
+                if here.n > 1 {
+                    fails(codes::TIMEOUT, here.p.barrier(GROUP_ALL, Test));
+                }
+                (1..here.n).for_each(|rank| here.tell(rank as u16, GO, 1, LATE));
+                ok("wait", here.p.wait(LATE, Block));
                 test_loop("barrier", |timeout| here.p.barrier(GROUP_ALL, timeout));
                 for other in 1..here.n {
                     assert_eq!(here.p.notify_reset(super::S, other as u32), Ok(round), "left before {other} came");
                 }
             } else {
+                here.take(GO);
                 here.pause();
                 here.tell(0, here.me as u32, round, 0);
                 // A barrier completes no request.
@@ -223,15 +230,50 @@ pub(super) fn g36(task: &Task) {
         ok("allreduce", here.p.allreduce(&one, &mut sum, Operation::Sum, Datatype::Int, GROUP_ALL, Block));
         assert_eq!(i32::from_ne_bytes(sum), here.n as i32);
         ok("barrier", here.p.barrier(GROUP_ALL, Block));
+        if here.n == 1 || task.virtual_time {
+            return;
+        }
+        // While a thread is in a barrier, another one may neither enter nor delete the group.
+        let all: Vec<_> = (0..here.n).collect();
+        let group = group(here, &all);
+        if here.me != 0 {
+            here.take(GO);
+            return ok("barrier", here.p.barrier(group, Block));
+        }
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                loop {
+                    // The other thread may be in its call.
+                    match here.p.barrier(group, Block) {
+                        Err(Code(codes::ACTIVE_COLL)) => std::thread::yield_now(),
+                        outcome => break ok("barrier", outcome),
+                    }
+                }
+            });
+            watchdog::at("a barrier that another thread is in");
+            while here.p.barrier(group, Test) != Err(Code(codes::ACTIVE_COLL)) {
+                std::thread::yield_now();
+            }
+            fails(codes::ACTIVE_COLL, here.p.group_delete(group));
+            (1..here.n).for_each(|rank| here.tell(rank as u16, GO, 1, LATE));
+            ok("wait", here.p.wait(LATE, Block));
+            inside.join().expect("no panic");
+        });
     });
 }
 
 pub(super) fn g37(task: &Task) {
     task.works(|here| {
         let all: Vec<_> = (0..here.n).collect();
-        let groups = [group(here, &all), group(here, &all)];
-        // Every other process begins with the other group.
-        let mut open: Vec<_> = if here.me % 2 == 0 { groups.to_vec() } else { groups.into_iter().rev().collect() };
+        let mut groups = vec![group(here, &all), group(here, &all)];
+        // Without the last process, and without the first one: of some processes, which overlap.
+        for ranks in [&all[..here.n - 1], &all[1..]] {
+            if here.n > 2 && ranks.contains(&here.me) {
+                groups.push(group(here, ranks));
+            }
+        }
+        // Every other process begins with the last group.
+        let mut open: Vec<_> = if here.me % 2 == 0 { groups } else { groups.into_iter().rev().collect() };
         while !open.is_empty() {
             open.retain(|group| match here.p.barrier(*group, Test) {
                 Ok(()) => false,

@@ -237,6 +237,13 @@ fn g71_limits(here: &Here<'_>) {
     comes_back("segment_create", &mut || p.segment_create(90, 64, GROUP_ALL, SHORT));
     comes_back("waitsome", &mut || p.notify_waitsome(S, FREE, 1, SHORT).map(drop));
     comes_back("passive_receive", &mut || p.passive_receive(S, 0, 8, SHORT).map(drop));
+    comes_back("passive_send", &mut || p.passive_send(S, 0, VICTIM, 8, SHORT));
+    comes_back("fetch_add", &mut || p.atomic_fetch_add(S, 0, VICTIM, 1, SHORT).map(drop));
+    comes_back("compare_swap", &mut || p.atomic_compare_swap(S, 0, VICTIM, 0, 1, SHORT).map(drop));
+    comes_back("connect", &mut || p.connect(VICTIM, SHORT));
+    let group = ok("group_create", p.group_create());
+    (0..4).for_each(|rank| ok("group_add", p.group_add(group, rank)));
+    comes_back("group_commit", &mut || p.group_commit(group, SHORT));
 }
 
 /// Nothing is left of a segment that a lost process should have a part of.

@@ -10,6 +10,12 @@ pub(super) fn g18(task: &Task) {
         let p = &task.process;
         fails(codes::NOINIT, p.proc_rank());
         fails(codes::NOINIT, p.proc_num());
+        fails(codes::NOINIT, p.proc_local());
+        fails(codes::NOINIT, p.proc_ping(0));
+        fails(codes::NOINIT, p.connect(0, Block));
+        fails(codes::NOINIT, p.disconnect(0, Block));
+        fails(codes::NOINIT, p.queue_max());
+        fails(codes::NOINIT, p.queue_purge(0, Block));
         fails(codes::NOINIT, p.queue_create(Block));
         fails(codes::NOINIT, p.queue_delete(0));
         fails(codes::NOINIT, p.queue_num());
@@ -18,6 +24,25 @@ pub(super) fn g18(task: &Task) {
         fails(codes::NOINIT, p.segment_create(S, 8, GROUP_ALL, Block));
         fails(codes::NOINIT, p.segment_delete(S));
         fails(codes::NOINIT, p.segment_ptr(S));
+        fails(codes::NOINIT, p.segment_size(S));
+        fails(codes::NOINIT, p.segment_list());
+        fails(codes::NOINIT, p.segment_register(S, 0, Block));
+        fails(codes::NOINIT, p.segment_read(S, 0, &mut [0; 8]));
+        fails(codes::NOINIT, p.segment_write(S, 0, &[0; 8]));
+        let mut memory = [0u64; 8];
+        // SAFETY: nothing is bound.
+        unsafe {
+            fails(codes::NOINIT, p.segment_bind(S, memory.as_mut_ptr().cast(), 64));
+            fails(codes::NOINIT, p.segment_use(S, memory.as_mut_ptr().cast(), 64, GROUP_ALL, Block));
+        }
+        let list = [part(0, 0, 8)];
+        fails(codes::NOINIT, p.read(part(0, 0, 8), 0, 0, Block));
+        fails(codes::NOINIT, p.write_notify(part(0, 0, 8), 0, note(0, 1), 0, Block));
+        fails(codes::NOINIT, p.read_notify(part(0, 0, 8), 0, (S, 0), 0, Block));
+        fails(codes::NOINIT, p.write_list(&list, 0, 0, Block));
+        fails(codes::NOINIT, p.read_list(&list, 0, 0, Block));
+        fails(codes::NOINIT, p.write_list_notify(&list, 0, note(0, 1), 0, Block));
+        fails(codes::NOINIT, p.read_list_notify(&list, 0, (S, 0), 0, Block));
         fails(codes::NOINIT, p.write(part(0, 0, 8), 0, 0, Block));
         fails(codes::NOINIT, p.notify(note(0, 1), 0, 0, Block));
         fails(codes::NOINIT, p.notify_waitsome(S, 0, 1, Test));
@@ -26,6 +51,12 @@ pub(super) fn g18(task: &Task) {
         fails(codes::NOINIT, p.barrier(GROUP_ALL, Block));
         fails(codes::NOINIT, p.group_create());
         fails(codes::NOINIT, p.group_commit(GROUP_ALL, Block));
+        fails(codes::NOINIT, p.group_add(1, 0));
+        fails(codes::NOINIT, p.group_delete(1));
+        fails(codes::NOINIT, p.group_num());
+        fails(codes::NOINIT, p.group_ranks(GROUP_ALL));
+        fails(codes::NOINIT, p.allreduce_user(&[0; 4], &mut [0; 4], 4, GROUP_ALL, Block, |_, _| Ok(())));
+        fails(codes::NOINIT, p.atomic_compare_swap(S, 0, 0, 0, 1, Block));
         fails(codes::NOINIT, p.allreduce(&[0; 4], &mut [0; 4], Operation::Sum, Datatype::Int, GROUP_ALL, Block));
         fails(codes::NOINIT, p.atomic_fetch_add(S, 0, 0, 1, Block));
         fails(codes::NOINIT, p.passive_send(S, 0, 0, 1, Block));
@@ -42,18 +73,30 @@ pub(super) fn g18(task: &Task) {
 pub(super) fn g19(task: &Task) {
     task.works(|here| {
         let all: Vec<_> = (0..here.n as u16).collect();
-        test_loop("segment_create", |timeout| here.p.segment_create(S + 1, 64, GROUP_ALL, timeout));
-        assert_eq!(ok("list", here.p.segment_list()), [S, S + 1]);
+        here.late("segment_create", |timeout| here.p.segment_create(S + 1, 64, GROUP_ALL, timeout));
+        let mut memory = vec![0u64; 8];
+        let start = memory.as_mut_ptr().cast();
+        // SAFETY: it stays until the segment is deleted.
+        here.late("segment_use", |timeout| unsafe { here.p.segment_use(S + 2, start, 64, GROUP_ALL, timeout) });
+        assert_eq!(ok("list", here.p.segment_list()), [S, S + 1, S + 2]);
         let group = ok("group_create", here.p.group_create());
         all.iter().for_each(|rank| ok("group_add", here.p.group_add(group, *rank)));
-        test_loop("group_commit", |timeout| here.p.group_commit(group, timeout));
-        test_loop("barrier", |timeout| here.p.barrier(group, timeout));
+        here.late("group_commit", |timeout| here.p.group_commit(group, timeout));
+        here.late("barrier", |timeout| here.p.barrier(group, timeout));
         let mut sum = [0; 4];
         let one = 1i32.to_ne_bytes();
-        test_loop("allreduce", |timeout| {
+        here.late("allreduce", |timeout| {
             here.p.allreduce(&one, &mut sum, Operation::Sum, Datatype::Int, group, timeout)
         });
         assert_eq!(i32::from_ne_bytes(sum), here.n as i32);
+        let mut most = [0];
+        here.late("allreduce_user", |timeout| {
+            here.p.allreduce_user(&[here.me as u8], &mut most, 1, group, timeout, |mine, theirs| {
+                mine[0] = mine[0].max(theirs[0]);
+                Ok(())
+            })
+        });
+        assert_eq!(usize::from(most[0]), here.n - 1);
         let before = test_loop("atomic", |timeout| here.p.atomic_fetch_add(S, 800, 0, 1, timeout)).0;
         assert!(before < here.n as u64);
         here.barrier();
@@ -64,6 +107,13 @@ pub(super) fn g19(task: &Task) {
         test_loop("wait", |timeout| here.p.wait(0, timeout));
         ok("notify", here.p.notify(note(5, 6), here.next(), 0, Block));
         assert_eq!(test_loop("waitsome", |timeout| here.p.notify_waitsome(S, 0, 10, timeout)).0, Some(5));
+        let swap = |timeout| here.p.atomic_compare_swap(S, 3 << 20, here.next(), 0, 9, timeout);
+        assert_eq!(test_loop("compare_swap", swap).0, 0);
+        test_loop("purge", |timeout| here.p.queue_purge(0, timeout));
+        here.barrier();
+        assert_eq!(ok("atomic", here.p.atomic_fetch_add(S, 3 << 20, here.me as u16, 0, Block)), 9);
+        ok("segment_delete", here.p.segment_delete(S + 2));
+        drop(memory);
     });
 }
 

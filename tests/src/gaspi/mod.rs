@@ -163,6 +163,9 @@ const WHILE: Timeout = After(Duration::from_millis(20));
 const S: u8 = 3;
 /// A notification that nobody sets.
 const FREE: u32 = 60_000;
+/// The notification and the queue of [`Here::late`].
+const GO: u32 = 59_999;
+const LATE: u8 = 7;
 
 /// A process in the working phase, with a segment of 4 MiB.
 struct Here<'a> {
@@ -240,6 +243,19 @@ impl Here<'_> {
         watchdog::at(format!("waiting for notification {id}"));
         assert_eq!(ok("waitsome", self.p.notify_waitsome(S, id, 1, Block)), Some(id));
         ok("reset", self.p.notify_reset(S, id))
+    }
+
+    /// Makes a resumable call that ends when all make it: the others come when it has timed out at rank 0.
+    #[track_caller]
+    fn late<R: std::fmt::Debug>(&self, what: &str, mut call: impl FnMut(Timeout) -> Result<R>) -> R {
+        if self.me != 0 {
+            self.take(GO);
+        } else if self.n > 1 {
+            fails(codes::TIMEOUT, call(Test));
+            (1..self.n).for_each(|rank| self.tell(rank as Rank, GO, 1, LATE));
+            ok("wait", self.p.wait(LATE, Block));
+        }
+        test_loop(what, call).0
     }
 
     fn tell(&self, rank: Rank, id: u32, value: u32, queue: u8) {

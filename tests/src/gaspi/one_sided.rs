@@ -182,6 +182,24 @@ pub(super) fn g51(task: &Task) {
         assert_eq!((p.notify_reset(S, 0), p.notify_reset(S, 1)), (Ok(1), Ok(1)));
         assert_eq!((p.notify_reset(S, 2), p.notify_reset(S, 3)), (Ok(0), Ok(1)), "what was refused is not there");
     });
+    // The longest queue, and what a queue has without a configuration.
+    let longest = Config { queue_size_max: 4096, ..Config::default() };
+    for config in [longest, Config::default()].into_iter().take(task.times(1, 2)) {
+        ok("config_set", task.process.config_set(config));
+        task.works_as_set(|here| {
+            let (p, next) = (here.p, here.next());
+            ok("create", p.segment_create(S, 1 << 16, GROUP_ALL, Block));
+            for number in 0..config.queue_size_max {
+                ok("write", p.write(part(0, 8 * u64::from(number), 8), next, 0, Block));
+            }
+            assert_eq!(p.queue_size(0), Ok(config.queue_size_max));
+            fails(codes::QUEUE_FULL, p.write(part(0, 100, 8), next, 0, Block));
+            fails(codes::QUEUE_FULL, p.notify(note(2, 1), next, 0, Block));
+            ok("wait", p.wait(0, Block));
+            ok("write", p.write(part(0, 100, 8), next, 0, Block));
+            ok("wait", p.wait(0, Block));
+        });
+    }
 }
 
 pub(super) fn g53(task: &Task) {

@@ -15,7 +15,8 @@ pub(super) fn g67(task: &Task) {
         }
         for len in [1usize, 1000, 65535] {
             if here.me == 0 {
-                here.pause();
+                // It receives when all have begun to send.
+                (1..here.n).for_each(|rank| assert_eq!(here.take(rank as u32), 1));
                 for _ in 1..here.n {
                     let (from, size) = ok("receive", here.p.passive_receive(super::S, 1 << 20, 65535, Block));
                     assert_eq!(size as usize, len);
@@ -24,6 +25,9 @@ pub(super) fn g67(task: &Task) {
                 fails(codes::TIMEOUT, here.p.passive_receive(super::S, 1 << 20, 65535, Test));
             } else {
                 here.fill(0, &pattern(here.me, len));
+                fails(codes::TIMEOUT, here.p.passive_send(super::S, 0, 0, len as u64, Test));
+                here.tell(0, here.me as u32, 1, 0);
+                ok("wait", here.p.wait(0, Block));
                 test_loop("passive_send", |timeout| here.p.passive_send(super::S, 0, 0, len as u64, timeout));
             }
             here.barrier();

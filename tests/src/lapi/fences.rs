@@ -1,10 +1,13 @@
 //! Rows about fences.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bellwether_runtime::vocabulary::lapi::raw;
 
 use super::handlers::{DROP, GATE, INLINE, REPLY, TAKE, THEN, lock, seen, send};
 use super::messages::{NONE, header, pattern, with};
-use super::{Task, gfence, ok};
+use super::one_sided::{Shared, put};
+use super::{Task, all, gfence, ok};
 
 pub(super) fn l27(task: &Task) {
     with(task, |handle, me, _, next| {
@@ -79,6 +82,34 @@ pub(super) fn later_messages(task: &Task) {
                 until(&|| count(OVER) == tag);
                 assert!(lock(&seen).places[&(tag as u32)][..] == data, "in place");
             }
+            gfence(handle);
+        }
+    });
+}
+
+/// Who sees what was put behind a fence sees what was put before it.
+pub(super) fn order_of_puts(task: &Task) {
+    const LEN: usize = 20_000;
+    with(task, |handle, me, n, next| {
+        // Data comes in calls of this thread only.
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+        let (memory, flag) = (Shared::new(LEN), AtomicU64::new(0));
+        let there = all(handle, memory.address())[next];
+        let flag_there = all(handle, flag.as_ptr() as u64)[next];
+        let rounds = task.times(10, 100);
+        for round in 1..=rounds {
+            // Long data is fetched, and short data comes with its message.
+            let len = if round % 2 == 0 { LEN } else { 100 };
+            let (data, word) = (pattern(me + round, len), (round as u64).to_ne_bytes());
+            ok(put(handle, next, there, &data, NONE), "the first put");
+            ok(raw::fence(handle), "fence");
+            ok(put(handle, next, flag_there, &word, NONE), "the second put");
+            super::watchdog::at(format!("the second put of round {round}"));
+            while flag.load(Ordering::Acquire) != round as u64 {
+                ok(raw::probe(handle), "probe");
+                std::thread::yield_now();
+            }
+            assert!(memory.bytes()[..len] == pattern((me + n - 1) % n + round, len), "round {round}");
             gfence(handle);
         }
     });

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
@@ -47,6 +48,11 @@ pub(super) const PANIC_LATE: u32 = 4096;
 /// Half of the data is stored.
 pub(super) const HALF: u32 = 8192;
 
+/// The completion handler looks at the counter at `address`.
+pub(super) const LOOK: u32 = 16384;
+/// The completion handler sets the word at `address` to 1.
+pub(super) const FLAG: u32 = 32768;
+
 /// What a header handler saw.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
@@ -71,6 +77,8 @@ pub(super) struct Seen {
     pub(super) done: Vec<(u32, Vec<u8>)>,
     pub(super) done_on: Vec<ThreadId>,
     pub(super) done_codes: Vec<i32>,
+    /// What counters were at that completion handlers looked at.
+    pub(super) looked: Vec<i32>,
     pub(super) places: HashMap<u32, Box<[u8]>>,
     old_places: Vec<Box<[u8]>>,
     drops: HashMap<u32, u32>,
@@ -245,6 +253,15 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
             // SAFETY: a valid counter.
             codes.push(unsafe { raw::waitcntr(handle, &arrived, 1, std::ptr::null_mut()) });
         }
+    }
+    let address = std::ptr::with_exposed_provenance::<c_void>(own.header.address as usize);
+    if has(LOOK) {
+        // SAFETY: a counter of the row, which waits for this handler.
+        lock(&state).looked.push(unsafe { &*address.cast::<Counter>() }.value());
+    }
+    if has(FLAG) {
+        // SAFETY: a word of the row, which waits for this handler.
+        unsafe { &*address.cast::<AtomicU64>() }.store(1, Ordering::Release);
     }
     let data = if own.place.is_null() || has(PLACE) {
         Vec::new()

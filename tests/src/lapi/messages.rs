@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 use std::ptr::null;
+use std::sync::atomic::AtomicU64;
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Counter, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, codes};
 
 use super::handlers::{
-    BURY, CALL, CONSUME, DROP, GATE, HALF, Header, INLINE, LOCAL, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT, lock, seen,
-    send, take, take_other,
+    BURY, CALL, CONSUME, DROP, FLAG, GATE, HALF, Header, INLINE, LOCAL, LOOK, PLACE, REFUSED, REPLY, TAKE, THEN, WAIT,
+    lock, seen, send, take, take_other,
 };
 use super::one_sided::{Shared, put};
 use super::{Task, all, get, gfence, ok, place, wait};
@@ -295,7 +296,7 @@ pub(super) fn l12(task: &Task) {
     with(task, |handle, me, n, next| {
         let completion = Counter::new();
         let slow = if task.virtual_time { THEN } else { THEN | GATE };
-        for _ in 0..20 {
+        for _ in 0..100 {
             ok(send(handle, next, TAKE, &header(slow, 1), &[2; 30], NONE), "slow");
         }
         let sent = header(THEN | INLINE | REPLY, 2);
@@ -352,13 +353,14 @@ pub(super) fn l15(task: &Task) {
     with(task, |handle, _, _, next| {
         let [target, completion] = [const { Counter::new() }; 2];
         let at_next = counter_at(handle, next, &target);
-        let mode = if task.virtual_time { THEN } else { THEN | GATE };
+        let mode = if task.virtual_time { THEN | LOOK } else { THEN | GATE | LOOK };
         for data in [&[1; 10][..], &[1; 100_000]] {
             let seen = seen(handle);
             lock(&seen).gate = false;
             lock(&seen).done.clear();
             gfence(handle);
-            ok(send(handle, next, TAKE, &header(mode, 1), data, [at_next, null(), &completion]), "send");
+            let sent = Header { mode, tag: 1, address: at_next as u64 };
+            ok(send(handle, next, TAKE, &sent, data, [at_next, null(), &completion]), "send");
             // The data has arrived, and the handler stands at its gate.
             gfence(handle);
             if !task.virtual_time {
@@ -369,6 +371,7 @@ pub(super) fn l15(task: &Task) {
             lock(&seen).gate = true;
             wait(handle, &target, 1, "the target's counter");
             assert_eq!(lock(&seen).done.len(), 1, "the handler has returned");
+            assert_eq!(std::mem::take(&mut lock(&seen).looked), [0], "before its counter moves");
             wait(handle, &completion, 1, "the completion counter");
         }
         ok(send(handle, next, TAKE, &header(0, 1), &[1; 10], [at_next, null(), null()]), "no handler");
@@ -378,12 +381,23 @@ pub(super) fn l15(task: &Task) {
 
 pub(super) fn l16(task: &Task) {
     with(task, |handle, me, n, _| {
-        let completion = Counter::new();
+        let (completion, origin) = (Counter::new(), Counter::new());
+        let flags: Box<[AtomicU64]> = (0..50 * n).map(|_| AtomicU64::new(0)).collect();
+        let there = all(handle, flags.as_ptr() as u64);
         for number in 0..50 {
-            let sent = header(THEN | if number % 3 == 0 { INLINE } else { 0 }, me);
-            ok(send(handle, number % n, TAKE, &sent, &[5; 20], [null(), null(), &completion]), "send");
+            let to = number % n;
+            let flag = there[to] + 8 * (50 * me + number) as u64;
+            let mode = THEN | FLAG | if number % 3 == 0 { INLINE } else { 0 };
+            let sent = Header { mode, tag: me as u32, address: flag };
+            ok(send(handle, to, TAKE, &sent, &[5; 20], [null(), null(), &completion]), "send");
+            wait(handle, &completion, 1, "its handler has run");
+            let mut set = 0u64;
+            let (from, into) = (flag as *const c_void, (&raw mut set).cast());
+            // SAFETY: a word of task `to`, and our own until the counter has moved.
+            ok(unsafe { raw::get(handle, to as u32, 8, from, into, null(), &origin) }, "get");
+            wait(handle, &origin, 1, "the flag");
+            assert_eq!(set, 1, "what the handler has done is there");
         }
-        wait(handle, &completion, 50, "all handlers have run");
         gfence(handle);
         let expected: usize = (0..n).map(|_| (0..50).filter(|number| number % n == me).count()).sum();
         assert_eq!(lock(&seen(handle)).done.len(), expected);
@@ -423,8 +437,8 @@ pub(super) fn l18(task: &Task) {
         let seen = seen(handle);
         let seen = lock(&seen);
         assert_eq!(seen.done_codes, REFUSED, "it does not communicate");
-        let [ran, called] = [seen.done_on.last().copied(), seen.calls.last().expect("it has run").thread];
-        assert_eq!(ran, called, "inline");
+        let threads: Vec<_> = seen.done_on.iter().copied().map(Some).collect();
+        assert_eq!(threads, [seen.calls[0].thread], "inline");
     });
 }
 

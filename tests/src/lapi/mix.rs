@@ -4,6 +4,8 @@
 //! of each round all tasks exchange the sums and compare them. The sums go on from round to round, so what comes late, once too often, is
 //! found too.
 
+mod calls;
+
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -162,6 +164,8 @@ const INLINE: u32 = 4;
 const LOCAL: u32 = 8;
 const ANSWER: u32 = 16;
 const MAY_DROP: u32 = 32;
+/// The data goes nowhere, though there is a place.
+const BURY: u32 = 64;
 
 /// Indexes of handlers, the same at every task.
 const TAKE: usize = 2;
@@ -193,6 +197,12 @@ unsafe extern "C-unwind" fn take(
     if header.mode & MAY_DROP != 0 && state.turns.fetch_add(1, Ordering::Relaxed) % 3 == 0 {
         info.ctl_flags = raw::DROP_PKT;
         return null_mut();
+    }
+    if header.mode & BURY != 0 {
+        state.came[from].add(header.id);
+        info.ctl_flags = raw::BURY_MSG;
+        // No place: who writes there is found.
+        return std::ptr::without_provenance_mut(8);
     }
     if header.mode & IN_PLACE != 0 && !info.udata_one_pkt_ptr.is_null() {
         // SAFETY: so many bytes of data.
@@ -296,6 +306,10 @@ struct Tables {
     slots: Vec<u64>,
     targets: Vec<u64>,
     words: Vec<u64>,
+    /// A word for each worker of each task.
+    own_words: Vec<u64>,
+    /// The address of [`take`], which may differ between tasks.
+    takes: Vec<u64>,
 }
 
 struct Worker<'a> {
@@ -348,8 +362,9 @@ impl Worker<'_> {
 
     fn message(&mut self, to: usize) {
         let (id, len) = (self.id(), self.random.len(self.most));
-        let kind = self.random.below(8);
+        let kind = self.random.below(9);
         let mode = match kind {
+            8 => BURY,
             0 => IN_PLACE,
             1 | 2 => LOCAL,
             3 => INLINE | ANSWER,
@@ -366,7 +381,11 @@ impl Worker<'_> {
         let bytes = data(id, len);
         let (uhdr, uhdr_len) = (std::ptr::from_ref(&header), size_of::<Header>() as u32);
         let [target, origin, completion] = self.counters(to);
-        let handler = if closure { CLOSURE } else { TAKE };
+        let handler = match self.random.below(3) {
+            _ if closure => CLOSURE,
+            0 => self.tables.takes[to] as usize,
+            _ => TAKE,
+        };
         let code = if self.random.chance(4) {
             let shdlr: Option<raw::SendHandler> = if origin.is_null() { None } else { Some(sent) };
             let what = transfer::Am {
@@ -445,57 +464,42 @@ impl Worker<'_> {
             info: info.as_mut_ptr().cast(),
             len: lens.as_mut_ptr(),
         };
-        // SAFETY: the data is kept; the description is this call's.
-        let code = unsafe {
-            let (uhdr, len) = (std::ptr::from_ref(&header).cast(), size_of::<Header>() as u32);
-            raw::amsendv(self.handle, to as u32, index(TAKE_VECTOR), uhdr, len, &vector, target, origin, completion)
+        let (uhdr, uhdr_len) = (std::ptr::from_ref(&header), size_of::<Header>() as u32);
+        let code = if self.random.chance(2) {
+            let mut vector = vector;
+            let what = transfer::Amv {
+                kind: transfer::AMV,
+                flags: 0,
+                tgt: to as u32,
+                hdr_hdl: TAKE_VECTOR as i64,
+                uhdr_len,
+                uhdr: uhdr.cast_mut().cast(),
+                shdlr: None,
+                sinfo: null_mut(),
+                org_vec: &mut vector,
+                tgt_cntr: target as i64,
+                org_cntr: origin.cast_mut(),
+                cmpl_cntr: completion.cast_mut(),
+            };
+            calls::xfer(self.handle, &what)
+        } else {
+            let (tgt, handler, uhdr) = (to as u32, index(TAKE_VECTOR), uhdr.cast());
+            // SAFETY: the data is kept; the description is this call's.
+            unsafe { raw::amsendv(self.handle, tgt, handler, uhdr, uhdr_len, &vector, target, origin, completion) }
         };
         ok(code, "a vector message");
         self.kept.push(bytes);
     }
 
-    /// Writes to the own slot at a task, in one of two ways, and reads it back in one of two.
+    /// Writes to the own slot at a task, and reads it back.
     fn put_and_get(&mut self, to: usize) {
         let (id, len) = (self.id(), self.random.len(self.most));
         let (bytes, slot) = (data(id, len), self.slot(to));
         let back = Shared::new(len);
         let (done, moved) = (Counter::new(), Counter::new());
-        let both = |own: u64, there: u64, worker: &mut Self| [worker.cut(own, len), worker.cut(there, len)];
-        let vectors = |parts: &mut [(Vec<u64>, Vec<u64>); 2]| {
-            parts.each_mut().map(|(info, lens)| Vector {
-                vec_type: raw::GEN_GENERIC,
-                num_vecs: info.len() as u32,
-                info: info.as_mut_ptr().cast(),
-                len: lens.as_mut_ptr(),
-            })
-        };
-        let target = self.tables.targets[to] as *const Counter;
-        self.state.targets[to].add(0);
-        // SAFETY: the slot is this worker's; all else stays until the waits have ended.
-        let code = unsafe {
-            if self.random.chance(2) {
-                let mut parts = both(bytes.as_ptr() as u64, slot, self);
-                let [own, there] = vectors(&mut parts);
-                raw::putv(self.handle, to as u32, &there, &own, target, null(), &done)
-            } else {
-                let (start, there) = (bytes.as_ptr().cast(), slot as *mut c_void);
-                raw::put(self.handle, to as u32, len as u64, there, start, target, null(), &done)
-            }
-        };
-        ok(code, "a put");
+        self.put(to, bytes.as_ptr() as u64, slot, len, &done);
         wait(self.handle, &done, 1, "a put of the mix");
-        // SAFETY: as above.
-        let code = unsafe {
-            if self.random.chance(2) {
-                let mut parts = both(back.address(), slot, self);
-                let [own, there] = vectors(&mut parts);
-                raw::getv(self.handle, to as u32, &there, &own, null(), &moved)
-            } else {
-                let (start, there) = (back.address() as *mut c_void, slot as *const c_void);
-                raw::get(self.handle, to as u32, len as u64, there, start, null(), &moved)
-            }
-        };
-        ok(code, "a get");
+        self.get(to, back.address(), slot, len, &moved);
         wait(self.handle, &moved, 1, "a get of the mix");
         self.state.check("a put and get", id, &back.bytes(), len);
         assert_eq!((done.value(), moved.value()), (0, 0), "once");
@@ -532,22 +536,16 @@ impl Worker<'_> {
     fn run(&mut self, calls: usize) {
         for _ in 0..calls {
             let to = self.random.below(self.state.n);
-            match self.random.below(16) {
+            match self.random.below(20) {
                 0..=6 => self.message(to),
                 7 => self.lightweight(to),
                 8 | 9 => self.vector(to),
                 10 | 11 => self.put_and_get(to),
                 12 | 13 => self.change(to),
-                14 => {
-                    let mut info = raw::MsgInfo::default();
-                    let mut value = 0;
-                    // SAFETY: valid places.
-                    unsafe {
-                        ok(raw::msgpoll(self.handle, 3, &mut info), "msgpoll");
-                        ok(raw::getcntr(self.handle, &self.origin, &mut value), "getcntr");
-                    }
-                    ok(raw::probe(self.handle), "probe");
-                }
+                14 => self.local(),
+                15 => self.strided(to),
+                16 | 17 => self.change_own(to),
+                18 => self.with_status(to),
                 _ => ok(raw::fence(self.handle), "fence"),
             }
             if self.random.chance(16) {
@@ -590,17 +588,25 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
     let target = Counter::new();
     // Eight bytes, and four.
     let words = [const { AtomicU64::new(0) }; 2];
+    let workers = if virtual_time { 1 } else { WORKERS };
+    let own_words: Box<[AtomicU64]> = (0..n * WORKERS).map(|_| AtomicU64::new(0)).collect();
     let tables = Tables {
+        own_words: all(handle, own_words.as_ptr() as u64),
+        takes: all(handle, take as *const () as u64),
         slots: all(handle, slots.address()),
         targets: all(handle, target.address() as u64),
         words: all(handle, words.as_ptr() as u64),
     };
-    let workers = if virtual_time { 1 } else { WORKERS };
     let mut serials = vec![0; workers];
     let began = Instant::now();
     let mut rounds = 0;
     let mut messages;
     loop {
+        // Only calls make progress in every other round, chosen by each task for itself. Simulated tasks are always so.
+        if !virtual_time {
+            let interrupts = mixed(seed ^ mixed((rounds * 1000 + me) as u64)) as i32 & 1;
+            ok(raw::senv(handle, raw::query::INTERRUPT_SET, interrupts), "senv");
+        }
         let run = |number: usize, serial: &mut u64| {
             let seed = mixed(seed ^ mixed((rounds * 1000 + me * 10 + number) as u64));
             let mut worker = Worker {
@@ -663,6 +669,8 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
         }
         let total: u64 = words[0].load(Ordering::Relaxed) + words[1].load(Ordering::Relaxed);
         assert_eq!(total, added.iter().map(|sum| sum[0]).sum::<u64>(), "seed {seed}, round {rounds}: additions");
+        // No task is in its next round before this one has come to the end of this.
+        calls::purge(handle, (me + rounds) % n);
         rounds += 1;
         let over = match until {
             Until::Rounds(most) => rounds >= most,

@@ -97,6 +97,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l49_a_fence_waits_for_data_and_not_for_handlers", fences::l49),
     ("l49_later_messages_do_not_stand_in_for_earlier_ones", fences::later_messages),
     ("l49_puts_and_gets_are_done_after_a_fence", one_sided::l49),
+    ("l49_a_fence_between_two_puts_orders_them", fences::order_of_puts),
     ("l51_gfence_is_a_fence_and_a_barrier", fences::l51),
     ("l52_address_init_gives_all_values_to_all", basics::l52),
     ("l53_indexes_of_the_address_table_have_a_range", basics::l53),
@@ -185,6 +186,7 @@ macro_rules! lapi_row_tests {
             l49_a_fence_waits_for_data_and_not_for_handlers
             l49_later_messages_do_not_stand_in_for_earlier_ones
             l49_puts_and_gets_are_done_after_a_fence
+            l49_a_fence_between_two_puts_orders_them
             l51_gfence_is_a_fence_and_a_barrier
             l52_address_init_gives_all_values_to_all
             l53_indexes_of_the_address_table_have_a_range

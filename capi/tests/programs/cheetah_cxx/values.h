@@ -359,6 +359,34 @@ static void array(int wanted, const short *items, int count) {
     seen++;
 }
 
+/* Reads more than most messages have, and looks at nothing of them. */
+struct Wide {
+    char *start;
+};
+
+static Wide wide_place;
+
+namespace Cheetah {
+
+template <> class Serialize<CHEETAH, Wide> {
+public:
+    static std::size_t size(const Wide &) { return 1000; }
+    static std::size_t pack(const Wide &, char *buffer) {
+        std::memset(buffer, 7, 1000);
+        return 1000;
+    }
+    static std::size_t unpack(Wide *&value, char *buffer) {
+        wide_place.start = buffer;
+        value = &wide_place;
+        return 1000;
+    }
+    static void cleanup(Wide *) {}
+};
+
+} // namespace Cheetah
+
+static void never_wide(int, Wide &) { CHECK(!"the value is too short for this function"); }
+
 static void never(int, std::vector<double> &) { CHECK(!"the value is too short for this function"); }
 
 static void pair(int, std::pair<int, double> &value) {
@@ -425,6 +453,11 @@ static void c40() {
     until_messages(*matching, before(), 1);
     CODE_OF(vector, matching->request(before(), 8, never, 0));
     CHECK(vector == CHEETAH_ERR_MESSAGE);
+    // What the own `unpack` has read counts.
+    matching->send(next(), 8, 1.5);
+    until_messages(*matching, before(), 1);
+    CODE_OF(wide, matching->request(before(), 8, never_wide, 0));
+    CHECK(wide == CHEETAH_ERR_MESSAGE);
     matching->send(next(), 8);
     until_messages(*matching, before(), 1);
     CODE_OF(nothing_sent, matching->request(before(), 8, tracked, 0));

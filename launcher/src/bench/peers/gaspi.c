@@ -1,8 +1,8 @@
 
-/* GASPI through the C library: the calls of gaspi-notify and gaspi-post. */
+/* GASPI through the C library: the calls of gaspi-notify, gaspi-post, gaspi-wait and gaspi-waitsome. */
 #include <GASPI.h>
 
-enum { BYTES = 1 << 20, REQUESTS = 1000, NOTE = 7 };
+enum { BYTES = 1 << 20, REQUESTS = 1000, NOTE = 7, NOTES = 65536 };
 
 static gaspi_rank_t me;
 static gaspi_size_t size;
@@ -51,11 +51,35 @@ static double batch(int is_post, long n) {
     return (now_ns() - begin) / n / (is_post ? 1 : 2);
 }
 
+/* Waits on a queue of requests that have finished; the posts before are not timed. */
+static double wait_batch(void) {
+    check(gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK));
+    if (me != 0) return 0;
+    for (int i = 0; i < REQUESTS; i++)
+        check(gaspi_write(0, 8 * i, 1, 0, BYTES / 2 + 8 * i, size, 0, GASPI_BLOCK));
+    double begin = now_ns();
+    check(gaspi_wait(0, GASPI_BLOCK));
+    return now_ns() - begin;
+}
+
+/* The search for the last of all notifications, which stays set. */
+static double waitsome_batch(long n) {
+    gaspi_notification_id_t first;
+    check(gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK));
+    double begin = now_ns();
+    for (long i = 0; i < n; i++) {
+        check(gaspi_notify_waitsome(0, 0, NOTES, &first, GASPI_BLOCK));
+        if (first != NOTES - 1) exit(1);
+    }
+    return (now_ns() - begin) / n;
+}
+
 int main(int argc, char **argv) {
     gaspi_config_t config;
     gaspi_pointer_t memory;
     check(gaspi_config_get(&config));
     config.queue_size_max = 4096;
+    config.notification_num = NOTES;
     check(gaspi_config_set(config));
     check(gaspi_proc_init(GASPI_BLOCK));
     check(gaspi_proc_rank(&me));
@@ -64,14 +88,21 @@ int main(int argc, char **argv) {
     source = memory;
     came = (unsigned long *)((char *)memory + BYTES / 2);
     const int is_post = !strcmp(argv[1], "gaspi-post");
-    const int batches = atoi(argv[2]);
+    const int is_wait = !strcmp(argv[1], "gaspi-wait"), is_search = !strcmp(argv[1], "gaspi-waitsome");
+    const int batches = (is_wait ? 10 : 1) * atoi(argv[2]);
     const long shorten = atol(argv[3]);
     for (int a = 4; a < argc; a++) {
         size = strtoul(argv[a], NULL, 10);
-        if (size < 1 || size > BYTES / 4) continue;
-        const long n = is_post ? operations(50000, 16l << 20, size, shorten) : operations(2000, 8l << 20, size, shorten);
+        if (size > BYTES / 4 || (size < 1) != is_search) continue;
+        if (is_search) {
+            check(gaspi_notify(0, me, NOTES - 1, 1, 0, GASPI_BLOCK));
+            check(gaspi_wait(0, GASPI_BLOCK));
+        }
+        const long n = is_search ? operations(500, 1l << 20, 1, shorten)
+                       : is_post ? operations(50000, 16l << 20, size, shorten)
+                                 : operations(2000, 8l << 20, size, shorten);
         for (int b = -2; b < batches; b++) {
-            const double ns = batch(is_post, n);
+            const double ns = is_wait ? wait_batch() : is_search ? waitsome_batch(n) : batch(is_post, n);
             if (b >= 0 && me == 0) report(size, ns);
         }
     }

@@ -51,7 +51,7 @@ impl Library {
     /// If it fails or does not end.
     pub fn measure(&self, kind: Kind, sizes: &[usize], ranks: usize) -> anyhow::Result<Vec<(usize, f64)>> {
         let program = match kind {
-            Kind::GaspiNotify | Kind::GaspiPost => &self.gaspi,
+            Kind::GaspiNotify | Kind::GaspiPost | Kind::GaspiWait | Kind::GaspiWaitsome => &self.gaspi,
             Kind::LapiAm | Kind::LapiRate | Kind::LapiBandwidth => &self.lapi,
             Kind::Matching => &self.matching,
             _ => return Ok(Vec::new()),

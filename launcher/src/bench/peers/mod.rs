@@ -30,7 +30,7 @@ pub enum Peer {
     Ucx,
     /// The verbs' own ib_write_lat, ib_write_bw, ib_send_lat and ib_atomic_lat
     Perftest,
-    /// Ours through the libraries for C and C++: gaspi-notify, gaspi-post, lapi-am, lapi-rate, lapi-bandwidth, matching
+    /// Ours through the libraries for C and C++: the lines of GASPI and LAPI, and matching
     C,
 }
 
@@ -155,6 +155,7 @@ mod tests {
             beside: None,
             beside_ratio: None,
             rivals: Vec::new(),
+            lines: Vec::new(),
         };
         let measured = |size, ours: &[f64]| Measured {
             name: Kind::Put.name().into(),

@@ -105,6 +105,7 @@ mod tests {
             beside: None,
             beside_ratio: None,
             rivals: vec![Rival { peer: "ucx", value: value * 3.0, ratio: 1.0 / 3.0 }],
+            lines: Vec::new(),
         }
     }
 

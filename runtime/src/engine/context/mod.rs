@@ -12,6 +12,7 @@
 
 mod at_once;
 mod changing;
+mod complete;
 mod messages;
 mod operations;
 mod reserved;

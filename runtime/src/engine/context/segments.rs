@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Event, HeapRange, Operation};
@@ -14,8 +13,8 @@ use super::super::remote_access::Answer;
 use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
-use super::{Driven, Engine, Shared, Stream};
-use crate::error::{CalledAt, Error, Loss, Result, check_range};
+use super::{Engine, Shared, Stream};
+use crate::error::{CalledAt, Error, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -729,68 +728,6 @@ impl Stream {
                 Err(Error::InvalidArgument { operation: doing, why })
             }
         }
-    }
-
-    /// Whether nothing of this context is in flight. Makes progress once.
-    ///
-    /// # Errors
-    /// What could not be done of what was put before, once; [`Error::PeerLost`].
-    pub(crate) fn is_complete(&self, doing: &'static str) -> Result<bool> {
-        fence(Ordering::SeqCst);
-        self.check_own(doing)?;
-        if self.network.is_none() {
-            return Ok(true);
-        }
-        let mut driven = self.driven();
-        driven.turn(self);
-        drop(driven);
-        self.happen_due();
-        let mut driven = self.driven();
-        if let Some(error) = driven.next_fault() {
-            return Err(error);
-        }
-        driven.at_once(|driven| driven.is_quiet(self, doing))
-    }
-}
-
-impl Stream {
-    /// What the roster knows of `rank`, if it is lost.
-    pub(crate) fn loss(&self, rank: usize) -> Option<Loss> {
-        if self.job.any_gone() { self.job.loss(rank) } else { None }
-    }
-
-    /// A rank that left before all that this context has put there is known to be in effect. Told once: [`Stream::is_complete`] does not wait
-    /// for it, as a rank that left needs no put.
-    pub(crate) fn take_unmet(&self) -> Option<usize> {
-        self.network.as_ref().and_then(|_| self.driven().unmet.pop_first())
-    }
-
-    /// Virtual time, where time is virtual.
-    pub(crate) fn virtual_time(&self) -> Option<Duration> {
-        self.network.as_ref().and_then(|_| self.driven().networks.pace().map(|pace| pace.now()))
-    }
-
-    /// Waits until nothing of this context is in flight, for at most `limit`.
-    ///
-    /// # Errors
-    /// As [`Stream::flush_all`]; [`Error::TimedOut`].
-    pub(crate) fn wait_complete(&self, doing: &'static str, limit: Duration) -> Result<()> {
-        if self.is_complete(doing)? {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let now = |driven: &Driven| driven.networks.pace().map_or_else(|| started.elapsed(), |pace| pace.now());
-        let end = now(&self.driven()).saturating_add(limit);
-        let mut is_late = false;
-        self.wait(doing, |driven| {
-            if let Some(error) = driven.next_fault() {
-                return Err(error);
-            }
-            let quiet = driven.is_quiet(self, doing)?;
-            is_late = !quiet && now(driven) >= end;
-            Ok(quiet || is_late)
-        })?;
-        if is_late { Err(Error::TimedOut { doing: doing.into(), after: limit }) } else { Ok(()) }
     }
 }
 
