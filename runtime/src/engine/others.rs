@@ -49,15 +49,18 @@ impl Engine {
     }
 
     /// What a future does that is not ready, belongs to no world and has no driver: makes progress for the worlds of this thread, as a world's
-    /// own futures do for theirs. A wait that polls futures does that itself, and in a handler nothing may. Errors of messages are kept for
-    /// the world's next poll.
+    /// own futures do for theirs. A wait that polls futures does that itself, and in a handler, of whichever of these worlds, nothing may.
+    /// Errors of messages are kept for the world's next poll.
     pub(crate) fn turn_thread() {
-        let may_turn = |engine: &Rc<Engine>| engine.is_own() && !engine.is_driving() && !engine.interface.delivering();
         let engines = ENGINES.try_with(|engines| {
             let engines = engines.borrow();
-            engines.iter().filter_map(Weak::upgrade).filter(may_turn).collect::<Vec<_>>()
+            engines.iter().filter_map(Weak::upgrade).filter(|engine| engine.is_own()).collect::<Vec<_>>()
         });
-        for engine in engines.unwrap_or_default() {
+        let engines = engines.unwrap_or_default();
+        if engines.iter().any(|engine| engine.is_driving() || engine.interface.delivering()) {
+            return;
+        }
+        for engine in engines {
             if engine.turn() == 0 {
                 // What a failed rank owes ends in the next turns.
                 engine.first_lost();

@@ -59,9 +59,18 @@ pub unsafe fn transfer(direction: Direction, pid: u32, here: *mut u8, there: usi
     Ok(())
 }
 
+const PAGE: usize = 4096;
+
+/// Whether the byte at `address` of this process is mapped for reading, as far as the kernel tells: those before 5.14 do not. Changes nothing.
+pub fn is_mapped(address: usize) -> bool {
+    // SAFETY: makes the kernel take the fault that a read would take; it changes no content, and checks the address.
+    let populated =
+        unsafe { rustix::mm::madvise((address / PAGE * PAGE) as *mut _, PAGE, rustix::mm::Advice::LinuxPopulateRead) };
+    !matches!(populated, Err(Errno::NOMEM | Errno::FAULT))
+}
+
 /// Whether the word at `address` of this process is mapped for writing, as far as the kernel tells. Changes nothing.
 pub fn writable(address: usize) -> bool {
-    const PAGE: usize = 4096;
     // SAFETY: makes the kernel take the fault that a write would take; it changes no content, and checks the address.
     let populated =
         unsafe { rustix::mm::madvise((address / PAGE * PAGE) as *mut _, PAGE, rustix::mm::Advice::LinuxPopulateWrite) };

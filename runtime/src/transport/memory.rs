@@ -12,6 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::error::{Error, Result};
 use super::key::{MemoryKind, Opaque, RemoteKey};
 use super::lock::{Guard, Mutex};
+use crate::memory::outside;
 
 /// How memory may be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +114,7 @@ impl Registry {
     /// Registers `len` bytes at `address`, for peers to reach as `owner`'s.
     ///
     /// # Errors
-    /// [`Error::InvalidParam`] for length 0 or a range that wraps around.
+    /// [`Error::InvalidParam`] for length 0, for a range that wraps around, and where the first or last byte is not mapped.
     ///
     /// # Safety
     /// The memory is valid for reading and writing until the region is dropped, and meanwhile nothing but atomics,
@@ -127,6 +128,11 @@ impl Registry {
     ) -> Result<Region> {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
+        }
+        // An address of the program's may be wrong. A device finds out by itself; other wires would end the process at the first access.
+        let ends = [address as usize, address as usize + (len - 1)];
+        if memory == MemoryKind::Outside && !ends.into_iter().all(outside::is_mapped) {
+            return Err(Error::InvalidParam("what is registered is no memory"));
         }
         // SAFETY: the caller guarantees it.
         let pinned = self.pinner.as_ref().map(|pinner| unsafe { pinner.pin(address, len) }).transpose()?;

@@ -351,7 +351,8 @@ impl World {
     /// no order, also to one rank.
     ///
     /// Inside a handler, which cannot wait, messages, puts and rings that find no room are kept and sent later, up to
-    /// `BELLWETHER_MESSAGE_MEMORY` bytes of the rank together. Beyond that they fail with [`Error::WouldBlock`] and have done nothing.
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes of the rank together. While more would be kept, they fail with [`Error::WouldBlock`], to whichever
+    /// rank; a put with a bell may then have stored its bytes.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit; inside a handler

@@ -83,7 +83,7 @@ pub fn w05(task: &Task<'_>) {
             here.drain();
             assert_eq!(here.came(), 1);
             here.worker.arm().expect("nothing waits");
-        } else if task.announced {
+        } else if task.is_quiet_alone() {
             // What this rank has sent may end first, which wakes it too.
             while here.came() == 0 {
                 here.await_event();

@@ -37,6 +37,13 @@ pub struct Task<'a> {
     pub share: usize,
 }
 
+impl Task<'_> {
+    /// Nothing comes to a rank whose peers wait. Over the contract a peer that is late may still send what belongs to a barrier before.
+    pub fn is_quiet_alone(&self) -> bool {
+        self.mapped || self.announced && self.virtual_time
+    }
+}
+
 impl std::ops::Deref for Task<'_> {
     type Target = World;
 

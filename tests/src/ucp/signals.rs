@@ -92,7 +92,7 @@ pub fn w14(task: &Task<'_>) {
                     if is_over.load(Ordering::SeqCst) {
                         break;
                     }
-                    assert!(!task.announced, "woken before the signal");
+                    assert!(!task.is_quiet_alone(), "woken before the signal");
                     here.drain();
                 }
             });
@@ -158,7 +158,7 @@ pub fn w15(task: &Task<'_>) {
 pub fn w16(task: &Task<'_>) {
     let here = Run::new(task);
     here.by_itself(|| {
-        if task.announced {
+        if task.is_quiet_alone() {
             here.worker.arm().expect("nothing waits");
             here.worker.signal().expect("signals");
             assert_eq!(here.worker.arm(), Err(Status(BUSY)));
@@ -180,7 +180,7 @@ pub fn w17(task: &Task<'_>) {
             here.worker.signal().expect("signals");
         }
         assert!(here.readable(NOW));
-        if task.announced {
+        if task.is_quiet_alone() {
             assert_eq!(here.worker.arm(), Err(Status(BUSY)));
             here.worker.arm().expect("both were one");
         }
@@ -197,12 +197,12 @@ pub fn w18(task: &Task<'_>) {
         let (worker, arm_loop) = (&here.worker, || while here.worker.arm() == Err(Status(BUSY)) {});
         let quiet = |what: &str| {
             // Over a network something else may come.
-            if task.announced {
+            if task.is_quiet_alone() {
                 assert!(here.is_quiet(), "{what}");
             }
         };
         let arm = || {
-            if task.announced {
+            if task.is_quiet_alone() {
                 worker.arm().expect("nothing waits");
             } else {
                 here.arm();

@@ -48,7 +48,7 @@ pub fn w11(task: &Task<'_>) {
         // The message waits: so does nobody. Without a message this would not return.
         for _ in 0..10 {
             here.worker.wait().expect("returns at once");
-            assert!(!task.announced || here.came() == 0, "a wait delivers nothing");
+            assert!(!task.is_quiet_alone() || here.came() == 0, "a wait delivers nothing");
         }
         here.await_messages(1);
     }
@@ -84,11 +84,11 @@ pub fn w11(task: &Task<'_>) {
             assert!(is_over.load(Ordering::SeqCst), "a signal of the system ended the wait");
         });
     };
-    if !task.virtual_time && task.announced {
+    if !task.virtual_time && task.is_quiet_alone() {
         here.by_itself(interrupted);
     }
     // poll(2) fails where a process may have no files, and threads of other tests would have none either.
-    if task.processes && task.announced {
+    if task.processes && task.is_quiet_alone() {
         here.by_itself(|| {
             let before = getrlimit(Resource::Nofile);
             setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).expect("a lower limit is allowed");

@@ -436,7 +436,10 @@ impl Stream {
             return self.unless_closed(doing, rank, number, outcome);
         }
         // What the network does there comes before the ring. It is looked for before the put.
-        if bell.is_some() && self.network.is_some() && !self.driven().is_settled(self, doing, rank)? {
+        if bell.is_some()
+            && self.network.is_some()
+            && !self.driven().at_once(|driven| driven.is_settled(self, doing, rank))?
+        {
             self.poll(doing)?;
             return Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() });
         }

@@ -108,11 +108,12 @@ impl Stream {
     /// Locks the networks' state and counts a use. Yields while the rank's own thread drains this context.
     pub(super) fn driven(&self) -> Guard<'_, Driven> {
         let network = self.network.as_ref().expect("only called where ranks are not all mapped here");
-        self.sleepers.disarm();
         while self.is_drained_elsewhere(network) {
             rustix::thread::sched_yield();
         }
         let driven = network.driven.lock();
+        // Under the lock: another thread's progress takes the arming back under it, too.
+        self.sleepers.disarm();
         network.uses.note();
         driven
     }
@@ -439,11 +440,13 @@ impl Driven {
     /// Errors of flushes that the network has told and of which the roster has told, or has had its time: for the next flush.
     #[cold]
     fn tell_losses(&mut self, stream: &Stream) {
-        let Driven { networks, losses, untold, faults, .. } = self;
+        let Driven { networks, losses, untold, faults, unmet, .. } = self;
         let view = stream.view(networks);
         untold.retain(|(rank, doing)| {
             let is_undecided = losses.is_doubted(*rank);
-            if !is_undecided && stream.job.loss(*rank) != Some(Loss::Left) {
+            if !is_undecided && stream.job.loss(*rank) == Some(Loss::Left) {
+                unmet.insert(*rank);
+            } else if !is_undecided {
                 let cut = Error::PeerLost { rank: *rank, cause: Loss::Disconnected, doing: (*doing).into() };
                 faults.push_back(losses.decided(&view, cut, *rank, doing));
             }

@@ -70,7 +70,7 @@ impl Sleepers {
         debug_assert!(set.is_ok(), "a valid time for a timer of ours");
     }
 
-    /// The owner uses the context. Called before its lock is taken.
+    /// The owner uses the context. Called under its lock.
     #[inline]
     pub(super) fn disarm(&self) {
         // Relaxed: a context has one owner at a time, who arms.

@@ -444,6 +444,6 @@ impl Wire for SimWire {
     }
 
     fn abandon(&self, peer: u32, tickets: &[u64]) {
-        self.node.network.state().nics[self.me()].posts.abandon(peer, tickets);
+        self.node.network.state().abandon(self.nic, peer, tickets);
     }
 }

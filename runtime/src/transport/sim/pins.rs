@@ -18,24 +18,10 @@ pub(super) struct Pins(pub(super) u32);
 
 impl Pinner for Pins {
     unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned> {
-        let ends = [address as usize, (address as usize).saturating_add(len.saturating_sub(1))];
-        if len != 0 && !ends.into_iter().all(is_mapped) {
-            return Err(Error::InvalidParam("what is registered is no memory"));
-        }
         let descriptor = Box::new(Descriptor { start: address as usize, len });
         let remote = Opaque::number(number(self.0, address as u64, len as u64));
         Ok(Pinned { local: Opaque::pointer(&raw const *descriptor), remote, hold: descriptor })
     }
-}
-
-/// Whether memory is mapped at an address. A device finds out when it pins it.
-fn is_mapped(address: usize) -> bool {
-    const PAGE: usize = 4096;
-    // SAFETY: makes the kernel take the fault that a read would take; it changes no content, and checks the address.
-    let populated =
-        unsafe { rustix::mm::madvise((address / PAGE * PAGE) as *mut _, PAGE, rustix::mm::Advice::LinuxPopulateRead) };
-    // Kernels before 5.14 do not know the question.
-    !matches!(populated, Err(rustix::io::Errno::NOMEM | rustix::io::Errno::FAULT))
 }
 
 /// The number of a registration with a NIC: all of its bits count.

@@ -74,6 +74,17 @@ struct Word {
     under_way: usize,
 }
 
+/// Why a word is written back.
+#[derive(Debug, Clone, Copy)]
+enum WriteBack {
+    /// An atomic on it has ended.
+    Ended,
+    /// So many bytes are read or changed next.
+    Touched(usize),
+    /// Another operation of the same poster is done.
+    Ordered,
+}
+
 #[derive(Debug)]
 struct Ended {
     ticket: u64,
@@ -118,10 +129,9 @@ impl Posts {
         !self.flying.iter().any(|operation| operation.peer == peer && operation.number < count)
     }
 
-    /// Stops what uses blocks of the poster's: with one of these tickets to `peer`.
-    pub(super) fn abandon(&mut self, peer: u32, tickets: &[u64]) {
-        let is_one = |of: &Operation| of.peer == peer && of.ticket.is_some_and(|ticket| tickets.contains(&ticket));
-        self.flying.retain(|operation| !is_one(operation));
+    fn abandon(&mut self, peer: u32, tickets: &[u64]) -> Vec<Operation> {
+        let is_one = |of: &mut Operation| of.peer == peer && of.ticket.is_some_and(|ticket| tickets.contains(&ticket));
+        self.flying.extract_if(.., is_one).collect()
     }
 
     /// Nobody takes the ends any more. What uses blocks of the poster's is stopped; the rest is still done.
@@ -194,7 +204,7 @@ impl State {
         };
         let peer = flying[at].peer;
         if let (Some(_), Some((_, address))) = (flying[at].fetched, flying[at].at) {
-            self.write_back(peer, address, None);
+            self.write_back(peer, address, WriteBack::Ended);
         }
         if self.parted(nic, peer) {
             self.held.push(Event::Posted { nic, number });
@@ -210,6 +220,11 @@ impl State {
             return self.rank_of(peer);
         }
         let operation = self.nics[nic as usize].posts.flying.remove(at);
+        // By a fence or the order of posting they may come before this operation.
+        let halves =
+            self.nics[nic as usize].posts.flying.iter().filter(|half| half.peer == peer && half.fetched.is_some());
+        let words: Vec<u64> = halves.filter_map(|half| Some(half.at?.1)).collect();
+        words.into_iter().for_each(|word| self.write_back(peer, word, WriteBack::Ordered));
         let mut data = Vec::new();
         let outcome =
             if self.is_dead(nic) { Err(Error::ConnectionReset) } else { perform(self, &operation, &mut data) };
@@ -236,7 +251,7 @@ impl State {
         let from = resolve(self, peer, &at, atomic.width as usize).ok().filter(|_| !self.is_dead(nic))?;
         let address = at.1;
         if self.nics[peer as usize].posts.words.get(&address).is_none_or(|word| word.atomic.width != atomic.width) {
-            self.write_back(peer, address, Some(atomic.width as usize));
+            self.write_back(peer, address, WriteBack::Touched(atomic.width as usize));
         }
         // SAFETY: an aligned word of registered memory of this process, as just resolved.
         let read = || unsafe { Atomic { op: AtomicOp::Or, value: 0, ..atomic }.perform(from) };
@@ -248,10 +263,10 @@ impl State {
         Some(fetched)
     }
 
-    /// The second half of an atomic: the NIC of `peer` writes back the word at `address`. Or, before it reads or changes so many bytes
-    /// there, the words among them.
-    fn write_back(&mut self, peer: u32, address: u64, bytes: Option<usize>) {
-        let end = address.saturating_add(bytes.unwrap_or(1) as u64);
+    /// The NIC of `peer` writes back words that it has read for atomics, as `why` says.
+    fn write_back(&mut self, peer: u32, address: u64, why: WriteBack) {
+        let bytes = if let WriteBack::Touched(bytes) = why { bytes as u64 } else { 1 };
+        let end = address.saturating_add(bytes);
         let words = std::mem::take(&mut self.nics[peer as usize].posts.words);
         for (start, mut word) in words {
             let width = word.atomic.width as usize;
@@ -260,12 +275,35 @@ impl State {
                 // SAFETY: an aligned word of registered memory of this process, as just resolved.
                 unsafe { word.atomic.perform(to) };
             }
-            word.under_way -= usize::from(is_meant);
-            // The atomics that have not ended go on with what the NIC knows, whatever the processor has made of the word.
-            if !is_meant || bytes.is_none() && word.under_way > 0 {
+            let is_kept = match why {
+                _ if !is_meant => true,
+                WriteBack::Ordered => true,
+                WriteBack::Touched(_) => false,
+                WriteBack::Ended => {
+                    word.under_way -= 1;
+                    // The others go on with what the NIC knows, whatever the processor has made of the word.
+                    word.under_way > 0
+                }
+            };
+            if is_kept {
                 self.nics[peer as usize].posts.words.insert(start, word);
             }
         }
+    }
+
+    /// Ends the first halves of atomics that have no second one.
+    fn give_up(&mut self, dropped: &[Operation]) {
+        for Operation { peer, at, fetched, .. } in dropped {
+            if let (Some((_, address)), Some(_)) = (at, fetched) {
+                self.write_back(*peer, *address, WriteBack::Ended);
+            }
+        }
+    }
+
+    /// Stops what uses blocks of the poster's: with one of these tickets to `peer`.
+    pub(super) fn abandon(&mut self, nic: u32, peer: u32, tickets: &[u64]) {
+        let dropped = self.nics[nic as usize].posts.abandon(peer, tickets);
+        self.give_up(&dropped);
     }
 
     /// Ends what `nic` has in flight to a `peer` that it has lost.
@@ -277,6 +315,7 @@ impl State {
         let posts = &mut self.nics[nic as usize].posts;
         posts.flying = others;
         lost.iter().for_each(|operation| posts.end(operation, Err(error), Vec::new()));
+        self.give_up(&lost);
     }
 }
 
@@ -294,7 +333,7 @@ fn perform(state: &mut State, operation: &Operation, data: &mut Vec<u8>) -> Resu
     let at = resolve(state, *peer, at, len)?;
     if operation.fetched.is_none() {
         // One device does them all, in turn.
-        state.write_back(*peer, remote, Some(len));
+        state.write_back(*peer, remote, WriteBack::Touched(len));
     }
     let mut offset = 0;
     // SAFETY: registered memory of this process, as just resolved; the poster guarantees the blocks until its ticket is back.
