@@ -439,10 +439,13 @@ impl Driven {
     /// Errors of flushes that the network has told and of which the roster has told, or has had its time: for the next flush.
     #[cold]
     fn tell_losses(&mut self, stream: &Stream) {
-        let Driven { networks, losses, untold, faults, .. } = self;
+        let Driven { networks, losses, untold, faults, unmet, .. } = self;
         let view = stream.view(networks);
         untold.retain(|(rank, doing)| {
             let is_undecided = losses.is_doubted(*rank);
+            if !is_undecided {
+                unmet.insert(*rank);
+            }
             if !is_undecided && stream.job.loss(*rank) != Some(Loss::Left) {
                 let cut = Error::PeerLost { rank: *rank, cause: Loss::Disconnected, doing: (*doing).into() };
                 faults.push_back(losses.decided(&view, cut, *rank, doing));
@@ -498,7 +501,11 @@ impl Driven {
                     Ok(false)
                 }
                 error => {
-                    self.unless_undecided(rank, error, ())?;
+                    // The error may name another rank that was lost before.
+                    if let Err(error) = self.unless_undecided(rank, error, ()) {
+                        self.unmet.insert(rank);
+                        return Err(error);
+                    }
                     if !self.untold.iter().any(|(untold, _)| *untold == rank) {
                         self.untold.push((rank, doing));
                     }
