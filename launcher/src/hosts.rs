@@ -92,14 +92,20 @@ fn lines(text: &str) -> Result<Vec<HostSlots>, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let next = match words[..] {
             [] => continue,
-            [host, slots, ..] if slots.starts_with("slots=") => {
-                let HostSlots { name, slots: None } = place(host, None)? else {
-                    return Err(format!("`{line}`: the number of ranks stands there twice; keep `slots=N` or `:N`"));
-                };
-                HostSlots { name, slots: Some(number(&slots["slots=".len()..], line)?) }
+            [host, ref more @ ..] => {
+                // Other further words are for other launchers: gaspi_run takes the first one.
+                let is_number = |rest: &&str| rest.is_empty() || rest.starts_with('=');
+                let mut slots = more.iter().filter_map(|word| word.strip_prefix("slots")).filter(is_number);
+                match (slots.next(), slots.next()) {
+                    (None, _) => place(host, Some(1))?,
+                    (Some(slots), None) => {
+                        let HostSlots { name, slots: None } = place(host, None)? else { return Err(twice(line)) };
+                        let text = slots.strip_prefix('=').unwrap_or_default();
+                        HostSlots { name, slots: Some(number(text, line)?) }
+                    }
+                    (Some(_), Some(_)) => return Err(twice(line)),
+                }
             }
-            // Further words are for other launchers: gaspi_run takes the first one.
-            [host, ..] => place(host, Some(1))?,
         };
         match (places.last_mut(), next.slots) {
             (Some(HostSlots { name, slots: Some(slots) }), Some(more)) if *name == next.name => {
@@ -109,6 +115,10 @@ fn lines(text: &str) -> Result<Vec<HostSlots>, String> {
         }
     }
     if places.is_empty() { Err("it names no host".into()) } else { Ok(places) }
+}
+
+fn twice(line: &str) -> String {
+    format!("`{line}`: the number of ranks stands there twice; keep `slots=N` or `:N`")
 }
 
 /// The number of ranks of `whole`.
@@ -250,11 +260,19 @@ mod tests {
         assert_eq!(lines(here), Ok(vec![of("node7", Some(2)), of("node8", Some(2)), of("node7", Some(4))]));
         assert_eq!(lines("\n# none\n"), Err("it names no host".into()));
         assert_eq!(lines("fe80::1 slots=2\n"), Ok(vec![of("fe80::1", Some(2))]));
-        let more = "node7 cores=8 4\nnode8 slots=2 max_slots=4\nnode9:3 rack2\n";
+        let more = "node7 cores=8 4\nnode8 max_slots=4 rack2 slots=2\nnode9:3 rack2\n";
         assert_eq!(lines(more), Ok(vec![of("node7", Some(1)), of("node8", Some(2)), of("node9", Some(3))]));
         let most = format!("a:{0}\na:{0}\n", usize::MAX);
         assert_eq!(lines(&most), Ok(vec![of("a", Some(usize::MAX))]));
-        for wrong in ["node7 slots=0", "node7 slots=", "node7:", "node7:2 slots=3", "node7:2:3"] {
+        for wrong in [
+            "node7 slots=0",
+            "node7 slots=",
+            "node7 slots =4",
+            "node7 slots=1 slots=2",
+            "node7:",
+            "node7:2 slots=3",
+            "node7:2:3",
+        ] {
             assert!(lines(wrong).is_err(), "{wrong}");
         }
     }

@@ -118,7 +118,12 @@ impl Driven {
 
     /// An error that no call has returned yet.
     pub(super) fn next_fault(&mut self) -> Option<Error> {
-        self.faults.pop_front().or_else(|| self.dropped.pop().map(|(_, error)| error))
+        let fault = self.faults.pop_front();
+        fault.or_else(|| {
+            let (rank, error) = self.dropped.pop()?;
+            self.unmet.insert(rank);
+            Some(error)
+        })
     }
 
     /// Posts what is kept, for all ranks. Returns for how many of them nothing is left.

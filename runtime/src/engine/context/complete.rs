@@ -33,10 +33,25 @@ impl Stream {
         if self.job.any_gone() { self.job.loss(rank) } else { None }
     }
 
-    /// A rank that left before all that this context has put there is known to be in effect. Told once: [`Stream::is_complete`] does not wait
-    /// for it, as a rank that left needs no put.
+    /// A rank that was lost, or left, before all that this context has put there is known to be in effect. Told once.
+    /// [`Stream::is_complete`] does not wait for a rank that left, as that needs no put; for another one it returns an error, which may name
+    /// the rank that was lost first.
     pub(crate) fn take_unmet(&self) -> Option<usize> {
         self.network.as_ref().and_then(|_| self.driven().unmet.pop_first())
+    }
+
+    /// Whether nothing of this context is in flight to or from `rank`, which may be lost, and all that was put there is in effect. Makes
+    /// progress once.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`], which may name the rank that was lost first.
+    pub(crate) fn is_over_with(&self, doing: &'static str, rank: usize) -> Result<bool> {
+        let mut driven = self.driven();
+        driven.turn(self);
+        let settled = driven.at_once(|driven| driven.is_settled(self, doing, rank))?;
+        Ok(settled
+            && !driven.unmet.contains(&rank)
+            && !driven.tracking.operations.iter().any(|tracked| tracked.is_of(rank)))
     }
 
     /// Virtual time, where time is virtual.

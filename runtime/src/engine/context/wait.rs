@@ -444,9 +444,10 @@ impl Driven {
         let view = stream.view(networks);
         untold.retain(|(rank, doing)| {
             let is_undecided = losses.is_doubted(*rank);
-            if !is_undecided && stream.job.loss(*rank) == Some(Loss::Left) {
+            if !is_undecided {
                 unmet.insert(*rank);
-            } else if !is_undecided {
+            }
+            if !is_undecided && stream.job.loss(*rank) != Some(Loss::Left) {
                 let cut = Error::PeerLost { rank: *rank, cause: Loss::Disconnected, doing: (*doing).into() };
                 faults.push_back(losses.decided(&view, cut, *rank, doing));
             }
@@ -501,7 +502,11 @@ impl Driven {
                     Ok(false)
                 }
                 error => {
-                    self.unless_undecided(rank, error, ())?;
+                    // The error may name another rank that was lost before.
+                    if let Err(error) = self.unless_undecided(rank, error, ()) {
+                        self.unmet.insert(rank);
+                        return Err(error);
+                    }
                     if !self.untold.iter().any(|(untold, _)| *untold == rank) {
                         self.untold.push((rank, doing));
                     }

@@ -326,6 +326,11 @@ impl Found {
 pub(crate) type Due = (Event, Result<()>);
 
 impl Tracked {
+    /// Whether it is an operation on `rank`.
+    pub(crate) fn is_of(&self, rank: usize) -> bool {
+        self.rank == rank
+    }
+
     pub(in super::super) fn new(rank: usize, doing: &'static str, step: Step, events: Vec<Event>) -> Tracked {
         Tracked { rank, doing, step, events }
     }

@@ -129,7 +129,7 @@ impl<W: Wire> Drop for Endpoint<W> {
         drop(self.interface.queues.purge(self.index));
         self.interface.client.borrow_mut().forget(self.index);
         self.abandon();
-        self.interface.flights.borrow_mut().end(self.index, drop);
+        self.interface.flights.borrow_mut().forget(self.index);
         self.interface.flushes.borrow_mut().retain(|wait| wait.endpoint != self.index);
         self.interface.ends.close(self.index);
         self.change(|slot| slot.used = false);
@@ -396,6 +396,8 @@ impl<W: Wire> crate::transport::Endpoint for Endpoint<W> {
         let slot = self.slot();
         slot.failed.is_some_and(|error| error != Error::Canceled)
             && slot.peer != UNCONNECTED
+            && !slot.was_busy
+            && !self.interface.flights.borrow().has_lost(self.index)
             && self.interface.wire.had_arrived(slot.peer, slot.posted)
     }
 

@@ -1,5 +1,6 @@
 //! Operations that the wire does by itself and tells of later.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::memory::copy::copy;
@@ -74,6 +75,8 @@ pub(super) struct Flights {
     next: u64,
     /// Seats of flights with blocks to post.
     unsent: Vec<u32>,
+    /// Endpoints of which an operation has failed, or was under way when the endpoint failed: what the wire counts does not tell of it.
+    lost: BTreeSet<u32>,
 }
 
 impl Flights {
@@ -220,11 +223,25 @@ impl Flights {
     fn finish(&mut self, index: u32, events: &mut Vec<Event>) {
         let Some(flight) = self.leave(index) else { return };
         let outcome: Result<()> = flight.error.map_or(Ok(()), Err);
+        if outcome.is_err() {
+            self.lost.insert(flight.endpoint);
+        }
         match (flight.completion, outcome) {
             (Some(completion), outcome) => events.push(Event::Complete(completion, outcome)),
             (None, Err(error)) => events.push(Event::Failed { endpoint: flight.endpoint, error }),
             (None, Ok(())) => {}
         }
+    }
+
+    /// Whether an operation of `endpoint` did not come to its end.
+    pub(super) fn has_lost(&self, endpoint: u32) -> bool {
+        self.lost.contains(&endpoint)
+    }
+
+    /// `endpoint` is closed; the next one may get its index.
+    pub(super) fn forget(&mut self, endpoint: u32) {
+        self.end(endpoint, drop);
+        self.lost.remove(&endpoint);
     }
 
     /// Ends all of `endpoint`: `each` gets their completions.
@@ -236,6 +253,9 @@ impl Flights {
         let ended: Vec<u32> =
             (0..self.seats.len()).filter(|at| is_theirs(&self.seats[*at])).map(|at| at as u32).collect();
         self.unsent.retain(|index| !ended.contains(index));
+        if !ended.is_empty() {
+            self.lost.insert(endpoint);
+        }
         for index in ended {
             self.leave(index).and_then(|flight| flight.completion).into_iter().for_each(&mut each);
         }

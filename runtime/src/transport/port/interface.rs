@@ -36,6 +36,8 @@ pub(super) struct Slot {
     pub(super) starved: u64,
     /// What the wire had taken for the peer when this endpoint posted last.
     pub(super) posted: u64,
+    /// Emulated operations were under way when this endpoint failed: nobody knows what became of them.
+    pub(super) was_busy: bool,
 }
 
 pub(super) struct FlushWait {
@@ -121,7 +123,8 @@ impl<W: Wire> Interface<W> {
     }
 
     pub(super) fn add_slot(&self, peer: u32) -> u32 {
-        let slot = Slot { used: true, peer, failed: None, fence: 0, fence_next: false, starved: u64::MAX, posted: 0 };
+        let (fence, fence_next, was_busy) = (0, false, false);
+        let slot = Slot { used: true, peer, failed: None, fence, fence_next, starved: u64::MAX, posted: 0, was_busy };
         let mut slots = self.slots.borrow_mut();
         // A linear look is fine: endpoints are made on first use and kept.
         let index = match slots.iter().rposition(|slot| !slot.used) {
@@ -272,7 +275,10 @@ impl<W: Wire> Interface<W> {
     /// Ends an endpoint: what is under way ends with `error`, and the error handler hears of it, once.
     pub(super) fn fail(&self, endpoint: u32, error: Error) {
         match self.slots.borrow_mut().get_mut(endpoint as usize) {
-            Some(slot) if slot.used && slot.failed.is_none() => slot.failed = Some(error),
+            Some(slot) if slot.used && slot.failed.is_none() => {
+                slot.failed = Some(error);
+                slot.was_busy = self.client.borrow().busy(endpoint, u64::MAX, true);
+            }
             _ => return,
         }
         self.end_operations(endpoint, error);

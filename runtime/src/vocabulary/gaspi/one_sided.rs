@@ -409,7 +409,7 @@ impl Queue {
             match self.carry(shared, request) {
                 // The error may name another one that was lost before.
                 Err(Refused::Error(Error::PeerLost { rank, .. }, _)) if rank == to || self.stream.is_lost(to) => {
-                    self.refuse(shared, to, self.partners.contains(&to));
+                    self.refuse(shared, to, self.may_be_under_way(to));
                 }
                 outcome => outcome?,
             }
@@ -574,7 +574,7 @@ impl Queue {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
                     // A copied write has no event: the flush of its queue returns its error.
-                    let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared)] };
+                    let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared, to)] };
                     // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight. The program does
                     // not change what it posts until a wait, or a purge after an error.
                     let posted = unsafe { self.stream.post_put_segment(doing, to, number, offset, here, len, events) };
@@ -600,7 +600,7 @@ impl Queue {
                 }
                 for part in parts() {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
-                    let events = vec![self.after_read(shared, &left, notice, generation)];
+                    let events = vec![self.after_read(shared, to, &left, notice, generation)];
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
                     // SAFETY: bytes of an open segment of this process, whose close waits for what contexts have in flight. The program
                     // leaves alone what is read until a wait.
@@ -612,18 +612,19 @@ impl Queue {
         Ok(())
     }
 
-    /// What follows when a long write has ended.
-    fn after_write(&self, shared: &Arc<Shared>) -> StreamEvent {
+    /// What follows when a long write to rank `to` has ended.
+    fn after_write(&self, shared: &Arc<Shared>, to: usize) -> StreamEvent {
         let (shared, failed) = (Arc::clone(shared), Arc::clone(&self.failed));
         StreamEvent::Call(Box::new(move |outcome| {
-            outcome.unwrap_or_else(|error| note_failure(&shared, &failed, &error))
+            outcome.unwrap_or_else(|error| note_failure(&shared, &failed, to, &error))
         }))
     }
 
-    /// What follows when a read has ended: the last of the request's sets the notification here. If one has failed, none does.
+    /// What follows when a read from rank `to` has ended: the last of the request's sets the notification here. If one has failed, none does.
     fn after_read(
         &self,
         shared: &Arc<Shared>,
+        to: usize,
         left: &Arc<AtomicUsize>,
         notice: Notice,
         generation: u32,
@@ -636,15 +637,16 @@ impl Queue {
                 }
             }
             (Ok(()), Notice::None | Notice::There(_)) => {}
-            (Err(error), _) => note_failure(&shared, &failed, &error),
+            (Err(error), _) => note_failure(&shared, &failed, to, &error),
         }))
     }
 }
 
-/// Notes that a request of a queue failed after it was posted. The next wait on the queue returns the error.
-fn note_failure(shared: &Shared, failed: &AtomicBool, error: &Error) {
-    if let Error::PeerLost { rank, .. } = error {
-        shared.corrupt(*rank);
+/// Notes that a request of a queue to rank `to` failed after it was posted. The next wait on the queue returns the error, which may name
+/// another rank that was lost before.
+fn note_failure(shared: &Shared, failed: &AtomicBool, to: usize, error: &Error) {
+    if matches!(error, Error::PeerLost { .. }) {
+        shared.corrupt(to);
     }
     codes::of_error(error);
     failed.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Queues: a queue is a context of the engine, with a completion stream of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::error::{Error, Loss};
 use crate::world::{Memo, OpenStream, World};
 
 const WAITING: &str = "waiting for a queue";
-/// How long a network may take to tell what a rank that left in good order had taken. Twice what an interface over TCP takes at most to
+/// How long a network may take to tell what a rank that left in good order had taken. More than an interface over TCP takes at most to
 /// close.
 const LEAVING: Duration = Duration::from_secs(20);
 
@@ -38,12 +38,14 @@ pub(super) struct Queue {
     pub(super) open: u32,
     /// Ranks that requests went to over a network since the last successful wait.
     pub(super) partners: BTreeSet<usize>,
+    /// Partners that are lost, and had taken all before.
+    settled: BTreeSet<usize>,
     /// A request has failed since the last purge.
     pub(super) failed: Arc<AtomicBool>,
     /// Requests were posted to a rank that was lost before. The next wait tells.
     pub(super) refused: bool,
     /// Since when, after [`Queue::begun`] or in virtual time, a partner is known to have left with requests under way.
-    left_since: Option<Duration>,
+    left_since: BTreeMap<usize, Duration>,
     begun: Instant,
     /// Threads that wait for it.
     waiters: u32,
@@ -66,8 +68,9 @@ impl Queue {
         stream.note_used(false);
         let (recent, partners) = (Default::default(), BTreeSet::new());
         let (open, failed, waiters) = (0, Arc::default(), 0);
-        let (refused, left_since, begun) = (false, None, Instant::now());
-        Ok(Queue { stream, config, recent, open, partners, failed, refused, left_since, begun, waiters })
+        let (settled, left_since) = Default::default();
+        let (refused, begun) = (false, Instant::now());
+        Ok(Queue { stream, config, recent, open, partners, settled, failed, refused, left_since, begun, waiters })
     }
 
     /// Makes progress; tells what has become of the requests.
@@ -97,26 +100,40 @@ impl Queue {
         if complete {
             return Progress::Complete;
         }
-        let lost = |rank: &usize| Some((*rank, self.stream.loss(*rank)?));
-        let died = |loss: &(usize, Loss)| loss.1 != Loss::Left;
-        match self.partners.iter().filter_map(lost).find(died) {
+        let unsettled = self.partners.difference(&self.settled);
+        let lost: Vec<(usize, Loss)> = unsettled.filter_map(|rank| Some((*rank, self.stream.loss(*rank)?))).collect();
+        if lost.is_empty() {
+            return Progress::Pending;
+        }
+        for (rank, loss) in lost {
             // It may have acknowledged all before, and this process may have heard of its end first.
-            Some((rank, _)) => match self.stream.is_complete(WAITING) {
-                Ok(true) if !self.failed.load(Ordering::Relaxed) => Progress::Complete,
-                _ => self.fail(rank, shared),
+            match self.stream.is_over_with(WAITING, rank) {
+                Ok(true) => drop(self.settled.insert(rank)),
+                Ok(false) if loss == Loss::Left && !self.is_late(rank) => {}
+                _ => return self.fail(rank, shared),
+            }
+        }
+        match self.stream.is_complete(WAITING) {
+            Ok(_) if self.failed.load(Ordering::Relaxed) => Progress::Failed,
+            Ok(complete) => match self.stream.take_unmet() {
+                Some(rank) => self.fail(rank, shared),
+                None if complete => Progress::Complete,
+                None => Progress::Pending,
             },
-            None => match self.partners.iter().find_map(lost) {
-                Some((rank, _)) if self.is_late() => self.fail(rank, shared),
-                _ => Progress::Pending,
-            },
+            Err(error) => self.note(&error, shared),
         }
     }
 
-    /// Whether a network has had its time to tell what a rank that left has taken. The roster knows of the rank's end before the rank's
-    /// interface has acknowledged what it took.
-    fn is_late(&mut self) -> bool {
+    /// Whether a network has had its time to tell what this rank had taken before it left. The roster knows of the rank's end before the
+    /// rank's interface has acknowledged what it took.
+    fn is_late(&mut self, rank: usize) -> bool {
         let now = self.stream.virtual_time().unwrap_or_else(|| self.begun.elapsed());
-        now.saturating_sub(*self.left_since.get_or_insert(now)) > LEAVING
+        now.saturating_sub(*self.left_since.entry(rank).or_insert(now)) > LEAVING
+    }
+
+    /// Whether requests to this rank may be under way.
+    pub(super) fn may_be_under_way(&self, rank: usize) -> bool {
+        self.partners.contains(&rank) && !self.settled.contains(&rank)
     }
 
     /// A request to this rank has failed.
@@ -131,10 +148,12 @@ impl Queue {
     #[cold]
     fn note(&mut self, error: &Error, shared: &Shared) -> Progress {
         if let Error::PeerLost { rank, .. } = error {
-            if !self.partners.contains(rank) {
-                return Progress::Pending;
+            // The error may name another rank that was lost before.
+            match self.stream.take_unmet() {
+                Some(unmet) => shared.corrupt(unmet),
+                None if self.may_be_under_way(*rank) => shared.corrupt(*rank),
+                None => return Progress::Pending,
             }
-            shared.corrupt(*rank);
         }
         codes::of_error(error);
         self.failed.store(true, Ordering::Relaxed);
@@ -155,9 +174,10 @@ impl Queue {
 
     fn clear(&mut self, shared: &Shared, id: QueueId) {
         self.open = 0;
-        self.left_since = None;
         if !self.partners.is_empty() {
             self.partners.clear();
+            self.settled.clear();
+            self.left_since.clear();
             shared.reads.fetch_and(!(1 << id), Ordering::Relaxed);
         }
     }

@@ -273,7 +273,9 @@ impl Shared {
     /// # Errors
     /// What `open` returns; as [`Shared::enter`].
     pub(super) fn make_queue(&self, id: QueueId, open: impl FnOnce() -> Result<Queue>) -> Result<()> {
-        *self.enter(id)? = Some(open()?);
+        // Kept until the bit is set: a thread that deletes this queue comes after.
+        let mut entry = self.enter(id)?;
+        *entry = Some(open()?);
         self.present.fetch_or(1 << id, Ordering::Relaxed);
         Ok(())
     }
