@@ -333,8 +333,8 @@ int LAPI_Amsend(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uh
  * Copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`. Counters as of LAPI_Amsend.
  *
  * Addresses of the target, in this call and in those below: where no task has memory, as in the first page, the call is
- * LAPI_ERR_BAD_ADDRESS, and a counter's must be aligned. Elsewhere more than 8 KiB, of LAPI_Get more than 2 KiB, that are not memory
- * are LAPI_ERR_BAD_ADDRESS, at once or later at both ends. Shorter data, variables of LAPI_Rmw and counters that are not memory end
+ * LAPI_ERR_BAD_ADDRESS, and a counter's must be aligned. Elsewhere more than 8 KiB that are not memory are
+ * LAPI_ERR_BAD_ADDRESS, at once or later at both ends; of LAPI_Get more than 2 KiB between tasks of one node with cross-memory attach. Shorter data, variables of LAPI_Rmw and counters that are not memory end
  * the target, as by an access of its own.
  */
 int LAPI_Put(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,

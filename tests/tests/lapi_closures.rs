@@ -182,6 +182,13 @@ fn events_move_counters_ring_bells_end_futures_and_call_functions() {
         }
         // A task that is ahead may have sent the message below.
         let mut told = usize::from(lapi.gfence().is_err());
+        watchdog::at("functions that are late");
+        // Data of different messages may land in another order, and a fence does not wait for completion handlers.
+        while called.load(Ordering::Relaxed) < 4 {
+            let own = Arc::new(Counter::new());
+            lapi.message(me, 1).completion(&own).send().expect("sends");
+            told += usize::from(lapi.wait(&own, 1).is_err());
+        }
         assert_eq!(called.load(Ordering::Relaxed), 4, "each once");
         watchdog::at("an event that does not come");
         let (done, never) = (Completion::new(), Arc::new(Counter::new()));
@@ -207,6 +214,43 @@ fn events_move_counters_ring_bells_end_futures_and_call_functions() {
         }
         let refused = lapi.message(next, 1).target(256).completion(&own).send();
         assert_eq!((refused, Arc::strong_count(&own)), (Err(Code(codes::ADDR_HNDL_RANGE)), 1));
+        lapi.finish().expect("finishes");
+    });
+}
+
+/// The function of a target event panics, on the thread that ran the completion handler. Both tasks are told, and that thread goes on.
+#[test]
+fn a_target_event_that_panics_ends_its_message_alone() {
+    run("a target event panics", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        let handler =
+            |_: &HandlerContext<'_>, _: &Announced<'_>| Answer::vec(Vec::new()).then(|_, landed| drop(landed));
+        lapi.handler(1, handler).expect("an index of the table");
+        lapi.target_event(1, Signal::call(|_| panic!("a function of the test"))).expect("an index of the table");
+        lapi.gfence().expect("all have their events");
+        let (done, own) = (Completion::new(), Arc::new(Counter::new()));
+        lapi.message((me + 1) % n, 1).data(vec![1; 8]).target(1).completion(&done).send().expect("sends");
+        watchdog::at("the event that does not come");
+        // As the origin, and as the target of the task before.
+        let mut told = 0;
+        loop {
+            match lapi.wait_completion(&done) {
+                Err(Code(codes::HANDLER_PANICKED)) => told += 1,
+                Err(Code(code)) => break assert_eq!(code, codes::RUNTIME),
+                Ok(()) => panic!("it cannot come"),
+            }
+        }
+        watchdog::at("the next handlers");
+        while told < 2 {
+            lapi.message(me, 1).completion(&own).send().expect("sends");
+            while let Err(Code(code)) = lapi.wait(&own, 1) {
+                assert_eq!(code, codes::HANDLER_PANICKED);
+                told += 1;
+            }
+        }
+        assert_eq!(told, 2, "each once");
+        lapi.gfence().expect("nothing else is wrong");
         lapi.finish().expect("finishes");
     });
 }

@@ -371,7 +371,14 @@ impl Messages {
             match advanced {
                 Ok(true) => self.landed(incoming),
                 Ok(false) => self.landings.incoming.borrow_mut().push_back(incoming),
-                Err(error) => self.engine.set_fault(error),
+                Err(error) => {
+                    // Its sender waits for an answer.
+                    if !matches!(error, Error::PeerLost { .. }) {
+                        let why = error.to_string();
+                        self.answer_landing(incoming.from, incoming.number, &[&[REFUSED], why.as_bytes()].concat());
+                    }
+                    self.engine.set_fault(error);
+                }
             }
         }
         !self.landings.incoming.borrow().is_empty()

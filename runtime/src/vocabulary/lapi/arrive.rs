@@ -136,7 +136,7 @@ impl Drop for Unwound<'_> {
     }
 }
 
-/// Tells the origin of a message whose inline completion handler panics.
+/// Tells the origin of a message whose inline completion handler, or the function of its target event, panics.
 struct Unfinished<'a>(&'a Domain, Finish);
 
 impl Drop for Unfinished<'_> {
@@ -229,10 +229,11 @@ impl Domain {
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
         let finish = Finish { from, target, completion, ticket };
         let unwound = Unwound { domain: self, finish, number };
-        let start: *mut u8 = {
+        let start = {
             let _running = self.runs(Running::Header);
             let name = || queue::header_name(handler);
             messages.run_told(from, name, || {
+                // `None`: there is no memory for the data.
                 if address == CLOSURE {
                     let data = if let Data::Here(data) = &data { Some(*data) } else { None };
                     let announced = Announced { from, header, len: len as usize, data };
@@ -248,11 +249,14 @@ impl Domain {
                 };
                 // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
                 // are valid during the call.
-                unsafe { self.calls.header(address, with) }
+                Some(unsafe { self.calls.header(address, with) })
             })
-        }
-        .cast();
+        };
         std::mem::forget(unwound);
+        let Some(start) = start.map(<*mut c_void>::cast::<u8>) else {
+            self.refuse(&finish, number, Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len));
+            return Some(true);
+        };
         if info.ctl_flags == DROP_PKT {
             return Some(false);
         }
@@ -301,6 +305,9 @@ impl Domain {
     fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
         // A completion handler does not run. Its parameter is the program's, or memory that pieces may still reach.
         let Landed { finish, role, .. } = landed;
+        if let Role::Described(described) = role {
+            return self.refuse_described((described.handler, &described.header), finish, number, refusal);
+        }
         self.refuse(&finish, number, refusal);
         match role {
             Role::Message | Role::Put | Role::Described(_) => {}
@@ -316,11 +323,11 @@ impl Domain {
     #[cold]
     fn fetch_failed(&self, incoming: Incoming, error: &Error) {
         let Incoming { fetch, number, mut landed } = incoming;
-        if let Role::Described(_) = &landed.role
+        if let Role::Described(described) = &mut landed.role
             && fetch.may_be_written()
         {
             // Pieces may still arrive.
-            std::mem::forget(std::mem::replace(&mut landed.role, Role::Message));
+            std::mem::forget(std::mem::take(&mut described.data));
         }
         drop(fetch);
         let what = landed.role.what();
@@ -415,7 +422,7 @@ impl Domain {
                     // Another task tells the length.
                     if data.try_reserve_exact(usize::try_from(len).ok()?).is_err() {
                         let refusal = Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len);
-                        self.refuse(&finish, Some(number), refusal);
+                        self.refuse_described((handler, header), finish, Some(number), refusal);
                         return Some(true);
                     }
                     data.resize(len as usize, 0);
@@ -474,8 +481,10 @@ impl Domain {
     #[inline(always)]
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
+            let unfinished = Unfinished(self, finish);
             // SAFETY: the sender guarantees that a counter is at this address of this task.
             unsafe { self.count(finish.target, finish.from) };
+            std::mem::forget(unfinished);
         }
         if finish.completion != 0 {
             self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
@@ -601,6 +610,7 @@ impl Domain {
                 Err(error) => self.fetch_failed(incoming, &error),
             }
         }
-        !self.incoming.borrow().is_empty() || !self.dropped.borrow().is_empty()
+        self.ring_again();
+        !self.incoming.borrow().is_empty() || !self.dropped.borrow().is_empty() || !self.rings.borrow().is_empty()
     }
 }

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
+use super::MAX_UHDR_SZ;
 use super::domain::Domain;
 use super::face::{Code, Sending};
 use super::types::{CompletionHandler, Handle, LOCAL_STATE, ReturnInfo, SEND_REPLY};
-use super::{MAX_UHDR_SZ, codes};
 
 /// Where the table of handlers has a closure in the place of an address.
 pub(super) const CLOSURE: usize = 1;
@@ -181,7 +181,7 @@ unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void
 }
 
 impl Domain {
-    /// Runs a closure as a header handler. Where the data goes, and what runs then.
+    /// Runs a closure as a header handler. Where the data goes, and what runs then; `None` without memory for the data.
     pub(super) fn call_closure(
         &self,
         index: usize,
@@ -189,11 +189,11 @@ impl Domain {
         info: &mut ReturnInfo,
         then: &mut Option<CompletionHandler>,
         parameter: &mut *mut c_void,
-    ) -> *mut c_void {
+    ) -> Option<*mut c_void> {
         debug_assert!(announced.header.len() <= MAX_UHDR_SZ);
         let context = HandlerContext { handle: self.handle, lives: PhantomData };
         let closures = self.closures.borrow();
-        let Some(closure) = closures.get(&index) else { return std::ptr::null_mut() };
+        let Some(closure) = closures.get(&index) else { return Some(std::ptr::null_mut()) };
         let Answer { place, then: completion, inline } = closure(&context, announced);
         drop(closures);
         let (mut data, len) = match place {
@@ -202,8 +202,7 @@ impl Domain {
         };
         data.clear();
         if data.try_reserve_exact(len).is_err() {
-            self.fault(codes::MEMORY_EXHAUSTED, announced.from);
-            return std::ptr::null_mut();
+            return None;
         }
         let start: *mut c_void = if len == 0 { std::ptr::null_mut() } else { data.as_mut_ptr().cast() };
         info.ret_flags = match (&completion, inline) {
@@ -214,6 +213,6 @@ impl Domain {
         let landed = Landed { from: announced.from, header: announced.header.into(), data };
         *parameter = Box::into_raw(Box::new(Pending { landed, len, then: completion })).cast();
         *then = Some(complete);
-        start
+        Some(start)
     }
 }

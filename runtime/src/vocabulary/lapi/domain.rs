@@ -86,6 +86,8 @@ pub(super) struct Domain {
     pub(super) targets: RefCell<BTreeMap<usize, Signal>>,
     /// Bells of the program, which live as long as the handle.
     pub(super) bells: RefCell<Vec<crate::world::Bell>>,
+    /// Rings that found no room: bell and task. Polls ring again.
+    pub(super) rings: RefCell<Vec<(usize, usize)>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
     /// Messages that failed. The next calls that make progress return their codes.
@@ -160,6 +162,7 @@ impl Domain {
             closures: RefCell::default(),
             targets: RefCell::default(),
             bells: RefCell::default(),
+            rings: RefCell::default(),
             timeout: Cell::new(TIMEOUT),
             error_check: Cell::new(true),
             faults: RefCell::default(),
@@ -268,6 +271,7 @@ impl Domain {
             && self.incoming.borrow().is_empty()
             && self.unanswered.get() == 0
             && self.dropped.borrow().is_empty()
+            && self.rings.borrow().is_empty()
     }
 
     /// Whether the calling thread may use this domain.

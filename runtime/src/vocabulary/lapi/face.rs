@@ -220,7 +220,8 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
-    /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::PEER_LOST`]: nothing was sent.
+    /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::HNDL_INVALID`] for a bell of another job,
+    /// [`codes::PEER_LOST`]: nothing was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -255,6 +256,7 @@ impl<'a> Sending<'a> {
         if domain.purged.get(to).is_some_and(std::cell::Cell::get) {
             return Err(Code(codes::TGT_PURGED));
         }
+        [&origin, &completion].into_iter().flatten().try_for_each(|signal| signal.check(handle))?;
         let message = send::Message {
             to: u32::try_from(to).unwrap_or(u32::MAX),
             handler: index,

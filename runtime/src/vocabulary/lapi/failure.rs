@@ -57,7 +57,7 @@ thread_local! {
 
 impl Failure {
     /// What a call of this thread returned last of what went wrong with a message or with the job, if its code is `code`. What is wrong
-    /// with an argument is told by its code alone.
+    /// with an argument is told by its code alone; an earlier failure with the same code is then found here.
     pub fn last(code: i32) -> Option<Failure> {
         let last = LAST.try_with(|last| last.try_borrow().ok().and_then(|last| last.clone()));
         last.ok().flatten().filter(|last| last.code == code)

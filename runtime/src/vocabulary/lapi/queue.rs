@@ -66,6 +66,21 @@ pub(super) struct Queue {
     calls: Calls,
 }
 
+/// Counts a handler that has run, also if it unwinds.
+struct Ends<'a> {
+    queue: &'a Queue,
+    handle: Handle,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire in `is_done`.
+        self.queue.left.fetch_sub(1, Ordering::Release);
+        // A waiter for the last one sleeps in the port.
+        port::wake(self.handle);
+    }
+}
+
 impl Queue {
     pub(super) fn new(calls: Calls) -> Queue {
         Queue { calls, ..Queue::default() }
@@ -79,7 +94,7 @@ impl Queue {
 
     /// Whether all have run.
     pub(super) fn is_done(&self) -> bool {
-        // Pairs with the Release in `run`.
+        // Pairs with the Release in `Ends`.
         self.left.load(Ordering::Acquire) == 0
     }
 
@@ -91,12 +106,17 @@ impl Queue {
     pub(super) fn run(&self, handle: Handle, work: Work) {
         let Work { of, handler, parameter, finish } = work;
         let mut own = handle;
+        let _ends = Ends { queue: self, handle };
         // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
         let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }));
         // A handle that ended since has nothing to move.
         if let Ok(domain) = port::enter(handle) {
             match outcome {
-                Ok(()) => domain.finish(finish),
+                // The function of a target event may panic too. This thread goes on: others wait for what is left.
+                Ok(()) => match catch_unwind(AssertUnwindSafe(|| domain.finish(finish))) {
+                    Ok(()) => {}
+                    Err(_) => domain.panicked(finish.from),
+                },
                 Err(panic) => {
                     domain.world.messages().tell_panic(finish.from, name(of, false), &*panic);
                     domain.panicked(finish.from);
@@ -104,9 +124,6 @@ impl Queue {
                 }
             }
         }
-        self.left.fetch_sub(1, Ordering::Release);
-        // A waiter for the last one sleeps in the port.
-        port::wake(handle);
     }
 
     /// Ends the thread when the handler that it runs has returned.

@@ -40,9 +40,19 @@ impl Signal {
         Signal(Kind::Ring(bell, task))
     }
 
-    /// Calls `function` with the outcome, in a call that makes progress, on its thread. It can neither send nor wait.
+    /// Calls `function` with the outcome. It runs where the event comes: in a call that makes progress, on the thread of interrupt mode, or,
+    /// for a target event, on the handler thread. It can neither send nor wait.
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Signal {
         Signal(Kind::Once(Outcome::call(function)))
+    }
+
+    /// # Errors
+    /// [`codes::HNDL_INVALID`] for a bell of another job than that of `handle`.
+    pub(super) fn check(&self, handle: u32) -> Result<(), Code> {
+        match &self.0 {
+            Kind::Ring(bell, _) if bell.handle != handle => Err(Code(codes::HNDL_INVALID)),
+            _ => Ok(()),
+        }
     }
 
     /// The event of the counter alone, which needs no list.
@@ -117,13 +127,15 @@ impl Lapi {
     /// for the next one.
     ///
     /// # Errors
-    /// [`codes::ADDR_HNDL_RANGE`].
+    /// [`codes::ADDR_HNDL_RANGE`]; [`codes::HNDL_INVALID`] for a bell of another job.
     pub fn target_event(&self, index: usize, signal: impl Into<Signal>) -> Result<(), Code> {
+        let signal = signal.into();
         if !(1..LOC_ADDRTBL_SZ).contains(&index) {
             return Err(Code(codes::ADDR_HNDL_RANGE));
         }
+        signal.check(self.number())?;
         let domain = enter_outside(self.number()).map_err(Code)?;
-        let old = domain.targets.borrow_mut().insert(index, signal.into());
+        let old = domain.targets.borrow_mut().insert(index, signal);
         drop((domain, old));
         Ok(())
     }
@@ -144,9 +156,7 @@ impl Domain {
                 self.note_received(counter.address() as u64, from);
             }
             (Kind::Ring(bell, task), Ok(())) => {
-                let bells = self.bells.borrow();
-                let rung = bells.get(bell.number).map_or(Ok(()), |bell| bell.ring(task));
-                rung.unwrap_or_else(|error| self.fail(Failure::of_error(&error)));
+                self.ring(bell.number, task);
             }
             (Kind::Count(_) | Kind::Ring(..), Err(_)) => {}
             (Kind::Once(event), outcome) => {
@@ -155,6 +165,27 @@ impl Domain {
                 let name = || "the function of an event".to_owned();
                 self.world.messages().run_told(from, name, || event.tell(outcome));
             }
+        }
+    }
+
+    /// Rings a bell, now or at a later poll: a poll does not wait for room.
+    fn ring(&self, bell: usize, task: usize) {
+        let rung = self.bells.borrow().get(bell).map_or(Ok(()), |bell| bell.ring(task));
+        match rung {
+            Ok(()) => {}
+            Err(Error::WouldBlock { .. }) => {
+                self.rings.borrow_mut().push((bell, task));
+                self.keep_going();
+            }
+            Err(error) => self.fail(Failure::of_error(&error)),
+        }
+    }
+
+    /// Rings that found no room are tried again.
+    #[inline]
+    pub(super) fn ring_again(&self) {
+        if !self.rings.borrow().is_empty() {
+            self.rings.take().into_iter().for_each(|(bell, task)| self.ring(bell, task));
         }
     }
 

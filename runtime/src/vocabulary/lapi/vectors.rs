@@ -498,6 +498,29 @@ impl Domain {
         Some(())
     }
 
+    /// Refuses a message of this module whose data cannot be had, with its handler and header: what waits for it ends, at both tasks.
+    #[cold]
+    pub(super) fn refuse_described(
+        &self,
+        (handler, header): (u64, &[u8]),
+        finish: Finish,
+        number: Option<u64>,
+        refusal: Refusal,
+    ) {
+        let (from, code) = (finish.from, refusal.code);
+        self.tell_refused(from, number, refusal);
+        match (handler, words::<5>(header)) {
+            (own::AMV, Some(([_, event, _, what, _], _))) => {
+                drop(Unwound { domain: self, finish, event, asks: what >> 8 != 1, code });
+            }
+            // Parts, and requests for them, are never longer than what travels with its header.
+            _ => {
+                self.fail_completion(&finish, code);
+                self.arrived(from, finish.ticket);
+            }
+        }
+    }
+
     /// Whether parts of a group may be stored: the sender's groups, and those of this task.
     pub(super) fn has_group(&self, from: usize, name: Name) -> bool {
         !name.is_receivers() || self.groups.borrow().contains_key(&(from, name.number))

@@ -173,6 +173,10 @@ impl Inner {
                     place += 1;
                 }
                 Err(error) => {
+                    // Its sender keeps the value until it hears of it.
+                    if !matches!(error, Error::PeerLost { .. }) {
+                        self.tell_fetched(world, key.from(), number);
+                    }
                     self.landed(key, number, None);
                     // A sender that has left in good order waits for nothing.
                     if !matches!(error, Error::PeerLost { cause: Loss::Left, .. }) {
