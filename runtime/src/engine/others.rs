@@ -57,10 +57,10 @@ impl Engine {
             engines.iter().filter_map(Weak::upgrade).filter(|engine| engine.is_own()).collect::<Vec<_>>()
         });
         let engines = engines.unwrap_or_default();
-        if engines.iter().any(|engine| engine.is_driving() || engine.interface.delivering()) {
+        if engines.iter().any(|engine| engine.interface.delivering()) {
             return;
         }
-        for engine in engines {
+        for engine in engines.into_iter().filter(|engine| !engine.is_driving()) {
             if engine.turn() == 0 {
                 // What a failed rank owes ends in the next turns.
                 engine.first_lost();

@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use super::operation::{apply, check_one_value};
 use super::segment_atomics::ATOMIC;
-use super::segments::Segment;
 use super::{AtomicElement, ThreadBell, ThreadContext};
 use crate::engine::{Change, Identity, Locate, Stream};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
-/// A [`Segment`] of this rank for all threads of it: the destination of gets by contexts. Made by [`Segment::for_threads`].
+/// A [`Segment`](super::Segment) of this rank for all threads of it: the destination of gets by contexts. Made by
+/// [`Segment::for_threads`](super::Segment::for_threads).
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadSegment<'a> {
     start: usize,
     len: usize,
     rank: usize,
     identity: Identity,
-    segment: PhantomData<&'a Segment>,
+    /// The borrow only: what a thread needs of the segment is here.
+    segment: PhantomData<&'a ()>,
 }
 
 impl<'a> ThreadSegment<'a> {

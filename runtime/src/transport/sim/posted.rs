@@ -79,10 +79,8 @@ struct Word {
 enum WriteBack {
     /// An atomic on it has ended.
     Ended,
-    /// So many bytes are read or changed next.
+    /// So many bytes are read or changed next, or what comes next may be ordered behind the atomics.
     Touched(usize),
-    /// Another operation of the same poster is done.
-    Ordered,
 }
 
 #[derive(Debug)]
@@ -224,7 +222,7 @@ impl State {
         let halves =
             self.nics[nic as usize].posts.flying.iter().filter(|half| half.peer == peer && half.fetched.is_some());
         let words: Vec<u64> = halves.filter_map(|half| Some(half.at?.1)).collect();
-        words.into_iter().for_each(|word| self.write_back(peer, word, WriteBack::Ordered));
+        words.into_iter().for_each(|word| self.write_back(peer, word, WriteBack::Touched(1)));
         let mut data = Vec::new();
         let outcome =
             if self.is_dead(nic) { Err(Error::ConnectionReset) } else { perform(self, &operation, &mut data) };
@@ -277,7 +275,6 @@ impl State {
             }
             let is_kept = match why {
                 _ if !is_meant => true,
-                WriteBack::Ordered => true,
                 WriteBack::Touched(_) => false,
                 WriteBack::Ended => {
                     word.under_way -= 1;
