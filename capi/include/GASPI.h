@@ -15,6 +15,10 @@
  * was begun, which takes effect once. Posting waits for no other rank on one host; over a network it waits for room, whatever its limit.
  * gaspi_queue_purge, gaspi_segment_delete, gaspi_queue_delete and gaspi_proc_term may wait longer than their limit for a rank that is
  * stopped, and gaspi_wait on a queue that another thread posts to all the time may not end.
+ *
+ * Lost ranks: posting to a rank that is lost succeeds. The next gaspi_wait on that queue returns GASPI_ERROR, and gaspi_state_vec_get
+ * names the rank. If a request was in flight when its target was lost, every gaspi_wait on the queue fails until gaspi_queue_purge.
+ *
  * A gaspi_notify_waitsome over more than 64 notifications with GASPI_TEST may miss one that is just being set.
  *
  * Threads: every call may be made from every thread of the process, but no thread posts while another calls gaspi_proc_term. A forked
@@ -355,7 +359,10 @@ BELLWETHER_GASPI_CALL(read_list_notify,
 BELLWETHER_GASPI_CALL(queue_create, (gaspi_queue_id_t * queue, const gaspi_timeout_t timeout_ms));
 /* Waits for open requests first. */
 BELLWETHER_GASPI_CALL(queue_delete, (const gaspi_queue_id_t queue));
-/* Requests posted since the last gaspi_wait that succeeded. */
+/*
+ * Requests posted since the last gaspi_wait that succeeded. A list of several parts with a notification counts as one request for each
+ * part and one for the notification; another call with a notification counts as one.
+ */
 BELLWETHER_GASPI_CALL(queue_size, (const gaspi_queue_id_t queue, gaspi_number_t *queue_size));
 /* Gives up all requests, after a failure. */
 BELLWETHER_GASPI_CALL(queue_purge, (const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms));

@@ -123,7 +123,7 @@ typedef union {
 #define LAPI_ERR_HANDLER_PANICKED 902
 /* Of this library: the memory at an address of the target cannot be reached. */
 #define LAPI_ERR_BAD_ADDRESS 903
-/* Of this library: the runtime reported an error. LAPI_Msg_string has the text of the last one in the thread that got this code. */
+/* Of this library: the runtime reported an error. LAPI_Msg_string gives the text of the last such error that this thread got. */
 #define LAPI_ERR_RUNTIME 904
 
 /* What LAPI_Qenv and LAPI_Senv name */
@@ -141,7 +141,7 @@ typedef enum {
     MAX_TIMEOUT = 7,
     /* 1: interrupt mode, the default. 0: polling mode. */
     INTERRUPT_SET = 8,
-    /* These, and all from 14 on, mean nothing here: LAPI_ERR_QUERY_TYPE. */
+    /* 9 to 12 and 14 to 20 name nothing that this library has: calls return LAPI_ERR_QUERY_TYPE. */
     MAX_PORTS = 9,
     MAX_PKT_SZ = 10,
     NUM_REX_BUFS = 11,
@@ -164,9 +164,9 @@ typedef void(compl_hndlr_t)(lapi_handle_t *hndl, void *completion_param);
 
 /*
  * Runs at the target when a message arrives, and returns the address where its data goes. `msg_len` points to a lapi_return_info_t.
- * Must not block. A LAPI call that communicates is LAPI_ERR_IN_HANDLER there. LAPI cannot see that a place is too small. If it is not
- * memory, more than 8 KiB of data are LAPI_ERR_BAD_ADDRESS at both ends; less is copied there in the task, which ends as by its own
- * store, if the place is not in the first page, which is LAPI_ERR_BAD_ADDRESS too.
+ * Must not block. A LAPI call that communicates returns LAPI_ERR_IN_HANDLER there. LAPI cannot detect that the place is too small. If the
+ * place is in the first page, both ends get LAPI_ERR_BAD_ADDRESS. If it is not memory elsewhere, both ends get LAPI_ERR_BAD_ADDRESS for
+ * more than 8 KiB of data; less data is stored there by this task, and the store kills the task.
  */
 typedef void *(hdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **comp_h,
                             void **user_info);
@@ -255,8 +255,8 @@ typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_l
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
 /*
  * Runs when a call is about to return the code of an earlier message or of a failed task, in the thread of that call. `err_type` is
- * the kind of transfer, INT_ERR if it is none. `src` is the task that it is about: the one that failed, refused the message or sent
- * it; -1 if it is none. Without one the code is all there is; the job goes on in either case.
+ * the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed, refused the message or sent
+ * it, or -1 if the error is not about a task. A program without an error handler gets the code alone. The job goes on in either case.
  */
 typedef void(LAPI_err_hndlr)(lapi_handle_t *hndl, int *error_code, lapi_err_t *err_type, int *task_id, int *src);
 
@@ -332,10 +332,11 @@ int LAPI_Amsend(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uh
 /*
  * Copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`. Counters as of LAPI_Amsend.
  *
- * Addresses of the target, in this call and in those below: where no task has memory, as in the first page, the call is
- * LAPI_ERR_BAD_ADDRESS, and a counter's must be aligned. Elsewhere more than 8 KiB that are not memory are
- * LAPI_ERR_BAD_ADDRESS, at once or later at both ends; of LAPI_Get more than 2 KiB between tasks of one node with cross-memory attach. Shorter data, variables of LAPI_Rmw and counters that are not memory end
- * the target, as by an access of its own.
+ * Addresses at the target, in this call and in those below: if an address is where no task has memory, as in the first page, or the
+ * address of a counter is not aligned, the call returns LAPI_ERR_BAD_ADDRESS. If an address elsewhere is not memory, long data is
+ * LAPI_ERR_BAD_ADDRESS, from the call or later at both ends. Long is more than 8 KiB, for LAPI_Get between tasks of one node with
+ * cross-memory attach more than 2 KiB. Shorter data, variables of LAPI_Rmw and counters are not checked: the target accesses the
+ * address, and the access kills it.
  */
 int LAPI_Put(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_addr, lapi_cntr_t *tgt_cntr,
              lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);

@@ -34,7 +34,8 @@ pub struct HostOptions {
     #[arg(long, value_name = "LIST", conflicts_with = "machinefile")]
     hosts: Option<String>,
 
-    /// A file with the hosts: one on each line for each rank, as gaspi_run takes it, or `host:4` or `host slots=4` for 4 ranks
+    /// A file with the hosts: one on each line for each rank, as gaspi_run takes it, or `host:4` or `host slots=4` for 4 ranks.
+    /// Other words after the host are ignored
     #[arg(short = 'm', long, value_name = "FILE")]
     machinefile: Option<PathBuf>,
 
@@ -80,7 +81,7 @@ fn list(text: &str) -> Result<Vec<HostSlots>, String> {
     }
 }
 
-/// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`. What else follows is left alone.
+/// A machine file: a host on each line, for one rank, or `host:4`, or `host slots=4`. Other words after the host are ignored.
 fn file(path: &Path) -> anyhow::Result<Vec<HostSlots>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     lines(&text).map_err(anyhow::Error::msg).with_context(|| format!("cannot use {}", path.display()))
@@ -93,7 +94,7 @@ fn lines(text: &str) -> Result<Vec<HostSlots>, String> {
         let next = match words[..] {
             [] => continue,
             [host, ref more @ ..] => {
-                // Other further words are for other launchers: gaspi_run takes the first one.
+                // Other words are for other launchers; gaspi_run reads the first word only.
                 let is_number = |rest: &&str| rest.is_empty() || rest.starts_with('=');
                 let mut slots = more.iter().filter_map(|word| word.strip_prefix("slots")).filter(is_number);
                 match (slots.next(), slots.next()) {

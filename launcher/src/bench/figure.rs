@@ -65,7 +65,7 @@ pub struct Figure {
     pub beside_ratio: Option<f64>,
     /// Other systems.
     pub rivals: Vec<Rival>,
-    /// Figures of the same run and size that its bar is about.
+    /// Figures of the benchmarks of this run with the same size, ours: a bar may compare with one.
     pub lines: Vec<(Kind, f64)>,
 }
 
@@ -87,7 +87,7 @@ impl Figure {
         }
     }
 
-    /// What is asked of it, each with whether it is met. Without what cannot be told: a peer or another figure is absent.
+    /// Its bars, in words, each with whether it is met. A bar is left out if the peer or the other figure was not measured.
     pub fn checks(&self) -> Vec<(String, bool)> {
         let bar = self.bar();
         let unit = self.unit();
@@ -116,7 +116,7 @@ impl Figure {
         checks.into_iter().flatten().collect()
     }
 
-    /// Whether it is good enough; `None` if nothing is asked, or nothing can be told.
+    /// Whether it meets all its bars; `None` if it has none, or none can be checked.
     pub fn meets_bar(&self) -> Option<bool> {
         self.checks().into_iter().map(|check| check.1).reduce(|all, one| all && one)
     }
@@ -126,7 +126,7 @@ impl Figure {
         self.beside.and_then(|_| self.kind.beside(self.transport == Transport::Shm))
     }
 
-    /// Each bar and whether it is met, as the fields of a JSON object.
+    /// Its bars as the fields of a JSON object: the bar in words, then `met` or `missed`.
     fn bars(&self) -> String {
         let field = |(what, met)| format!("\"{what}\":\"{}\"", verdict(met));
         self.checks().into_iter().map(field).collect::<Vec<_>>().join(",")

@@ -554,7 +554,7 @@ pub struct Bar {
     pub value: Option<f64>,
     /// Of the ratio to this peer.
     pub peer: Option<(&'static str, f64)>,
-    /// Of the ratio to this benchmark's figure of the same run and size.
+    /// Of the ratio to the figure of this other benchmark, with the same size, in the same run.
     pub line: Option<(Kind, f64)>,
     /// Of the same calls through the library for C or C++.
     pub c: ThroughC,
@@ -563,9 +563,9 @@ pub struct Bar {
 /// The most that a figure through the library for C or C++ may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThroughC {
-    /// Of its ratio to ours.
+    /// Of its ratio to our figure in Rust.
     pub ours: Option<f64>,
-    /// Of its ratio to this benchmark's figure of the same run and size.
+    /// Of its ratio to the figure of this other benchmark, with the same size, in the same run.
     pub line: Option<(Kind, f64)>,
     /// Of its ratio to this peer.
     pub peer: Option<(&'static str, f64)>,

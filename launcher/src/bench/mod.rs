@@ -120,8 +120,8 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Also say what this project asks of each figure on two free cores, and whether it is met: for its own tests. Also measures
-    /// the benchmarks that a figure is held against. On a noisy machine a miss says nothing
+    /// Also print the bars of each figure, the most that this project allows for it on two free cores, and whether each is met: for
+    /// its own tests. Also measures the benchmarks that a bar compares with. On a noisy machine a missed bar proves nothing
     #[arg(long)]
     bars: bool,
 
@@ -332,7 +332,7 @@ impl Bench {
     fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
         let all = self.benches.is_empty() || self.benches.contains(&Choice::All);
         let is_asked = |kind: &Kind| all || self.benches.contains(&Choice::One(*kind));
-        // What a bar refers to stands earlier in our order.
+        // A benchmark that a bar compares with comes earlier in our order, so it is measured first.
         let is_referred = |kind: &Kind| {
             let refers = |other: &Kind| is_asked(other) && self.refers_to(*other).contains(&Some(*kind));
             self.bars && kind::ALL.iter().any(refers)
@@ -349,7 +349,7 @@ impl Bench {
         Ok(kinds)
     }
 
-    /// The benchmarks whose figures the bar of `kind` names.
+    /// The benchmarks that the bars of `kind` compare with.
     fn refers_to(&self, kind: Kind) -> [Option<Kind>; 2] {
         let size = self.sizes(kind).first().copied().unwrap_or(0);
         let bar = match self.transport {

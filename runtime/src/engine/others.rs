@@ -48,9 +48,9 @@ impl Engine {
         sleeps
     }
 
-    /// What a future does that is not ready, belongs to no world and has no driver: makes progress for the worlds of this thread, as a world's
-    /// own futures do for theirs. A wait that polls futures does that itself, and in a handler, of whichever of these worlds, nothing may.
-    /// Errors of messages are kept for the world's next poll.
+    /// Makes progress for all worlds of this thread. For a future that is not ready, belongs to no world and has no driver. Does nothing
+    /// inside a wait that polls futures, which makes progress itself, and inside a handler of one of these worlds, where progress is not
+    /// allowed. Errors of messages are kept for the world's next poll.
     pub(crate) fn turn_thread() {
         let engines = ENGINES.try_with(|engines| {
             let engines = engines.borrow();
@@ -62,7 +62,7 @@ impl Engine {
         }
         for engine in engines.into_iter().filter(|engine| !engine.is_driving()) {
             if engine.turn() == 0 {
-                // What a failed rank owes ends in the next turns.
+                // Operations that wait for a failed rank end in the next turns.
                 engine.first_lost();
                 engine.idle_poll();
             }

@@ -82,8 +82,8 @@ impl Drop for Bounded<'_> {
 
 impl Engine {
     /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
-    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: there
-    /// all is kept, but what writes and what is sent [`Engine::bounded`] is refused beyond that.
+    /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: beyond the limit
+    /// its puts, rings and messages sent by [`Engine::bounded`] are refused, and all others are kept.
     ///
     /// # Errors
     /// As [`Engine::send`]; inside a handler and [`Engine::bounded`] [`Error::WouldBlock`].
@@ -164,7 +164,7 @@ impl Engine {
         self.at_once(put)
     }
 
-    /// Checks that `len` bytes more may be kept.
+    /// Checks that `len` more bytes may be kept.
     ///
     /// # Errors
     /// [`Error::WouldBlock`].
@@ -214,7 +214,7 @@ impl Engine {
         let (limit, asked) = (self.settings.message_memory, operation.len());
         let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
         if self.interface.delivering() {
-            // Room may come only when this handler has returned. Puts and rings of a handler are its program's.
+            // Room may come only after this handler has returned. Only the program puts and rings in a handler; the library does not.
             let is_bounded = self.outbox.bounded.get() || operation.writes();
             if is_bounded && !has_room(self.outbox.handler_limit.max(limit)) {
                 return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    /// What a handler does by its world, in each way: rank 1 does not let time pass meanwhile, so nothing leaves.
+    /// A handler puts, rings and sends by its world in each way. Rank 1 lets no virtual time pass meanwhile, so nothing leaves it.
     #[test]
     fn a_handlers_puts_rings_and_messages_are_refused_beyond_message_memory() {
         const MEMORY: usize = 8 << 10;

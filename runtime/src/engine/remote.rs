@@ -386,7 +386,7 @@ impl Engine {
             return Ok(());
         }
         if self.interface.delivering() && !self.is_at_once() {
-            // Whole or not at all: a handler cannot wait for room for the rest.
+            // All or nothing: a handler cannot wait for room for the rest.
             return self.put_at_once("put", rank, bytes.len(), || self.put_remote(rank, offset, bytes, tell));
         }
         let step = self.network(rank).largest_put();
@@ -435,7 +435,7 @@ impl Engine {
     /// [`Error::PeerLost`].
     pub(crate) fn remote_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
         if self.interface.delivering() && !self.is_at_once() {
-            // As in `put_remote`: not the bytes without the ring.
+            // As in `put_remote`: never the bytes without the ring.
             let len = bytes.len() + size_of::<u64>();
             return self.put_at_once("ringing a bell", rank, len, || self.remote_put_ring(rank, offset, bytes, bell));
         }

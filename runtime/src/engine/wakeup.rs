@@ -133,8 +133,8 @@ impl Wakeup {
         &self.signals
     }
 
-    /// For tests: no timer stands for what should be announced, so that an announcement that is lost leaves the rank asleep for ever. Only
-    /// what nothing announces still has its timer, such as room for what this rank keeps.
+    /// For tests: from now on no timer for events that should be announced, so that a lost announcement leaves the rank asleep for ever.
+    /// Events that nothing announces keep their timer, such as room for kept operations.
     pub(crate) fn trust_announcements(&self) {
         self.trusts.set(true);
     }
@@ -472,7 +472,7 @@ impl Engine {
                 return Ok(true);
             }
             let has_notice = self.wakeup.armed.get() && pace.notices() != wakeup.notices.get();
-            // A rank of the same node rings no descriptor here: the sleep below has another announcement.
+            // A rank of the same node rings no descriptor in virtual time; the sleep below waits for its announcement.
             if has_notice && (!wakeup.trusts.get() || self.may_come_unseen() || self.routes.is_mixed()) {
                 // Virtual time knows of events that the interface does not announce.
                 wakeup.make_readable();

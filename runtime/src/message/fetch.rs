@@ -21,12 +21,12 @@ use crate::transport::{Region, Sent};
 const PIECES: usize = 4;
 const DOING: &str = "receiving a large message";
 
-/// Bits of the bell of a fetch, above its count of pieces: the place here, or the offered data there, could not be reached.
+/// Bits of the bell of a fetch, above its count of pieces: the place at this rank could not be reached, or the offered data at its sender.
 pub(super) const FAILED_HERE: i32 = 1 << 29;
 pub(super) const FAILED_THERE: i32 = 1 << 30;
 const FAILED: i32 = FAILED_HERE | FAILED_THERE;
 
-/// The pieces that have been answered, and the bits.
+/// How many pieces have been answered, and the bits of [`FAILED`].
 fn answers(bell: &AtomicI32) -> (usize, i32) {
     // Pairs with the Release of the service that rings.
     let word = bell.load(Ordering::Acquire);
@@ -247,7 +247,7 @@ impl Messages {
                 }
                 let (piece, (came, failed)) = (self.piece_len(), answers(bell));
                 if failed != 0 {
-                    // The pieces that are under way are still written to the place.
+                    // Pieces in flight are still written to the place.
                     let is_over = came == *asked;
                     let (rank, address) =
                         if failed & FAILED_HERE != 0 { (self.engine.rank, start as usize) } else { (from, *address) };

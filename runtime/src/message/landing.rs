@@ -372,7 +372,7 @@ impl Messages {
                 Ok(true) => self.landed(incoming),
                 Ok(false) => self.landings.incoming.borrow_mut().push_back(incoming),
                 Err(error) => {
-                    // Its sender waits for an answer.
+                    // The sender waits for an answer.
                     if !matches!(error, Error::PeerLost { .. }) {
                         let why = error.to_string();
                         self.answer_landing(incoming.from, incoming.number, &[&[REFUSED], why.as_bytes()].concat());

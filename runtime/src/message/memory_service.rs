@@ -4,8 +4,8 @@
 //! A long transfer goes in pieces, which arrive in order; only the last one rings. If the owner refuses a piece, the
 //! requesting rank gets [`Error::BadAddress`].
 //!
-//! The bell of a fetch is rung for each piece, also for one that fails: its address travels with [`OF_FETCH`] added, and one of the
-//! bits of [`fetch`](super::fetch) says at which end the memory cannot be reached.
+//! The bell of a fetch is rung for each piece, also for a piece that fails. The address of such a bell travels with [`OF_FETCH`] added. If
+//! a piece fails, a bit in the bell says at which end the memory cannot be reached: see [`fetch`](super::fetch).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -112,7 +112,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
         let Some(([asked, address, length, bell], _)) = words::<4>(message.data()) else {
             return messages.fault(message.from, "a refusal without an address");
         };
-        // Whoever fetches tells of it.
+        // The fetch itself reports the error.
         if bell & OF_FETCH != 0 && end_piece(bell, FAILED_THERE).is_ok() {
             return;
         }
@@ -140,7 +140,7 @@ fn ring_here(address: usize) -> Result<(), NotHere> {
     if address == 0 { Ok(()) } else { add_here(address, 0) }
 }
 
-/// Rings the bell of a fetch, whose piece has come or has failed in the way that `bit` tells.
+/// Rings the bell of a fetch for one piece. `bit` is 0 if the piece has come, else the bit that tells why it failed.
 fn end_piece(bell: u64, bit: i32) -> Result<(), NotHere> {
     add_here((bell & !OF_FETCH) as usize, bit)
 }
@@ -261,7 +261,7 @@ impl Messages {
     /// Asks `to` to write `bytes` at `address` and then ring `bell` (0: none).
     pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> Result<()> {
         if self.engine.interface.delivering() {
-            // Whole or not at all: a handler cannot wait for room for the rest.
+            // All or nothing: a handler cannot wait for room for the rest.
             self.engine.check_room("put to an address", to, bytes.len())?;
         }
         let transfer = self.next_transfer();

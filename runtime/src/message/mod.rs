@@ -193,8 +193,8 @@ impl Messages {
         self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
     }
 
-    /// Sends for the program, making room by polling where that is allowed; inside a handler the message is kept instead, and refused when
-    /// `BELLWETHER_MESSAGE_MEMORY` bytes are.
+    /// Sends for the program, and polls until there is room. Inside a handler, which cannot poll, the message is kept instead; it is refused
+    /// once `BELLWETHER_MESSAGE_MEMORY` bytes are kept.
     #[inline(always)]
     fn send(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.engine.send_at_once(to, id, header, payload) {

@@ -15,11 +15,11 @@ use crate::error::Error;
 thread_local! {
     /// Where this thread panicked last. What `catch_unwind` gives does not tell it.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
-    /// The last panic of a handler that this thread has told of.
+    /// The last panic of a handler that this thread has reported to a caller.
     static TOLD_OF: RefCell<Option<Panicked>> = const { RefCell::new(None) };
 }
 
-/// The last panic of a handler of rank `rank` that this thread has told of.
+/// The last panic of a handler of this rank, `rank`, that this thread has reported to a caller. Returns each panic once.
 #[cold]
 pub(crate) fn told_of(rank: usize) -> Option<Error> {
     let Panicked { handler, why, place } = TOLD_OF.try_with(RefCell::take).ok().flatten()?;
@@ -123,7 +123,7 @@ impl Messages {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let panicked = Panicked { handler, why: words.unwrap_or("in no words").to_owned(), place: PLACE.take() };
         let bytes = postcard::to_stdvec(&panicked).unwrap_or_default();
-        // A thread that ends has nobody to ask for it.
+        // Fails only in a thread that ends, where nobody asks for it.
         let _ = TOLD_OF.try_with(|told| told.replace(Some(panicked)));
         // The sender of a large message waits for an answer.
         let caller = match (caller, self.landings.take_announced()) {

@@ -269,10 +269,10 @@ pub const KNOWN: &[Known] = &[
         meaning: "how long a rank may be stopped before its peers over TCP lose it, in seconds",
         values: Values::Described("a number of seconds above 0 and up to 1e9"),
         default: "3600",
-        details: "For a rank in a debugger or after Ctrl-Z: its process says nothing, and the kernel of its host takes connections. A rank whose \
-                  host does not answer is lost within about 20 s, whatever this says; values below 10 are as 10. The job tells of a rank that \
-                  is killed at once. If more peers than `net.core.somaxconn` call a rank that was stopped before it connected, its host \
-                  takes no further calls, and it is lost as one whose host is gone.",
+        details: "For a rank in a debugger or after Ctrl-Z: its process does not answer, and the kernel of its host still accepts \
+                  connections. A rank whose host does not answer is lost within about 20 s, whatever this says; values below 10 are as \
+                  10. The job tells of a rank that is killed at once. If more peers than `net.core.somaxconn` call a rank that was \
+                  stopped before it connected, its host takes no further calls, and it is lost as one whose host is gone.",
         public: true,
         apply: |s, v| {
             let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);

@@ -42,13 +42,13 @@ thread_local! {
     static CALLS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// This thread wakes somebody by a system call.
+/// Counts a system call of this thread that wakes a rank or a thread.
 #[cfg(test)]
 fn note_call() {
     CALLS.set(CALLS.get() + 1);
 }
 
-/// System calls of this thread that wake somebody.
+/// How many system calls of this thread wake a rank or a thread.
 #[cfg(test)]
 pub fn calls() -> u64 {
     CALLS.get()

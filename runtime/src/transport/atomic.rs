@@ -106,7 +106,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// What it makes of a word that holds `before`.
+    /// The value of the word after the atomic, if it held `before`.
     pub(crate) fn apply(self, before: u64) -> u64 {
         let Atomic { op, width, value, compare } = self;
         let mask = u64::MAX >> (64 - 8 * width as u32);

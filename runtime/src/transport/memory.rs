@@ -114,7 +114,8 @@ impl Registry {
     /// Registers `len` bytes at `address`, for peers to reach as `owner`'s.
     ///
     /// # Errors
-    /// [`Error::InvalidParam`] for length 0, for a range that wraps around, and where the first or last byte is not mapped.
+    /// [`Error::InvalidParam`] for length 0, for a range that wraps around, and for memory that the program names
+    /// ([`MemoryKind::Outside`]) if its first or last byte is not mapped.
     ///
     /// # Safety
     /// The memory is valid for reading and writing until the region is dropped, and meanwhile nothing but atomics,
@@ -129,10 +130,10 @@ impl Registry {
         if len == 0 || (address as usize).checked_add(len).is_none() || address.is_null() {
             return Err(Error::InvalidParam("memory to register must have an address and at least one byte"));
         }
-        // An address of the program's may be wrong. A device finds out by itself; other wires would end the process at the first access.
+        // The program may name a wrong address. A device checks it; on other wires the first access would kill the process.
         let ends = [address as usize, address as usize + (len - 1)];
         if memory == MemoryKind::Outside && !ends.into_iter().all(outside::is_mapped) {
-            return Err(Error::InvalidParam("what is registered is no memory"));
+            return Err(Error::InvalidParam("memory to register must be mapped"));
         }
         // SAFETY: the caller guarantees it.
         let pinned = self.pinner.as_ref().map(|pinner| unsafe { pinner.pin(address, len) }).transpose()?;

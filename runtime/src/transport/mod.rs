@@ -518,7 +518,7 @@ pub trait Endpoint: 'static {
     /// [`Error::NoResource`] while requests are pending on this endpoint: queue the flush behind them.
     fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted>;
 
-    /// Of an endpoint that has failed: whether all that was put before was in effect at the peer. `false` says nothing more.
+    /// For an endpoint that has failed: `true` if all earlier puts are known to be in effect at the peer, `false` if that is not known.
     fn had_arrived(&self) -> bool {
         false
     }

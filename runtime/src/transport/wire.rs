@@ -213,7 +213,7 @@ pub trait Wire: 'static {
         true
     }
 
-    /// Of a peer that is lost: whether the first `count` messages sent to it had arrived before. `false` says nothing more.
+    /// For a peer that is lost: `true` if its first `count` messages are known to have taken effect there, `false` if that is not known.
     fn had_arrived(&self, _peer: u32, _count: u64) -> bool {
         false
     }

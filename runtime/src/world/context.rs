@@ -564,9 +564,9 @@ impl ThreadContext {
 /// It was posted when it was made. Where memory is mapped it is done at once. It owns its buffers, so dropping it is safe at any
 /// time: a get is forgotten then, a put or an atomic still happens.
 ///
-/// Any executor can poll it. It makes progress of its context alone. With a [`ContextWakeUp`](super::ContextWakeUp) of the context it sleeps
-/// until something ends; with a [`Reactor`](super::Reactor) of the world on this thread it is polled each millisecond. Without either it asks
-/// to be polled again at once.
+/// Any executor can poll it. A poll makes progress for its context alone. With a [`ContextWakeUp`](super::ContextWakeUp) of the context the
+/// future waits until [`ContextWakeUp::turn`](super::ContextWakeUp::turn) wakes it. With a [`Reactor`](super::Reactor) of the world on this
+/// thread it is polled each millisecond. Without either it asks to be polled again at once.
 #[must_use = "what it gives, and its errors, come from `wait` or `.await`"]
 #[derive(Debug)]
 pub struct ThreadPosted<'a, R> {
@@ -659,7 +659,7 @@ impl<R> Future for ThreadPosted<'_, R> {
         if let Some(found) = stream.poll_or_sleep(context.waker(), || self.try_advance().then_some(())) {
             return found.map_or(Poll::Pending, |()| Poll::Ready(self.take()));
         }
-        // A driver of the world looks at contexts each millisecond.
+        // A driver of the world polls contexts each millisecond.
         let sleeps = !self.is_done() && Engine::has_drivers() && Engine::sleep_on_thread(context);
         if self.try_advance() {
             return Poll::Ready(self.take());

@@ -1,4 +1,4 @@
-//! Waiting for contexts outside this library: a descriptor of each for poll(2), epoll(7) and loops of events.
+//! Waiting for contexts outside this library: an event descriptor for each context, for poll(2), epoll(7) and event loops.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -7,19 +7,19 @@ use super::{Arm, Signaller, ThreadContext};
 use crate::engine::StreamWakeup;
 use crate::error::{Placed, Result};
 
-/// The event descriptor of a [`ThreadContext`]: it becomes readable when something ends that the context has in flight, so that a thread can
-/// wait in poll(2), epoll(7) or its own loop of events, for several contexts at a time. Made by [`ThreadContext::wake_up`].
+/// The event descriptor of a [`ThreadContext`]: it becomes readable when an operation of the context ends that was in flight. A thread can
+/// wait for several contexts at a time, in poll(2), epoll(7) or its own event loop. Made by [`ThreadContext::wake_up`].
 ///
-/// It is used as a [`WakeUp`](super::WakeUp) is: make progress until nothing is left, arm, check what is waited for, and sleep on the
-/// descriptor. It stays readable until it is armed again, and may be readable without a cause. Each other call of the context takes the
-/// arming back, and makes the descriptor readable. So does progress of the rank's other threads that finds something.
+/// The order of calls is that of a [`WakeUp`](super::WakeUp): make progress until nothing is left, arm, check what you wait for, and sleep on
+/// the descriptor. It stays readable until it is armed again, and may become readable without a cause. Over a network any other call of the
+/// context disarms it and makes it readable. Progress of the rank's other threads makes it readable if it finds something.
 ///
 /// Over RDMA and TCP it announces the end of gets, puts, rings and atomics. A timer makes it readable after 50 ms at most, since deaths
-/// are not announced, and after 1 ms while the network has no room for what the context keeps, and on a network that announces nothing.
-/// Where memory is mapped operations are done at once, and it becomes readable by signals alone. Messages, bells and the *handled* events
-/// of messages come to the world: use its [`WakeUp`](super::WakeUp).
+/// are not announced; after 1 ms while the network has no room for what the context keeps, and on a network that announces nothing.
+/// Where memory is mapped, operations are done at once, and only signals and the timer make it readable. Messages, bells and the *handled*
+/// events of messages come to the world: use its [`WakeUp`](super::WakeUp).
 ///
-/// While there is one, the futures of the context that are not ready wait to be woken, by [`ContextWakeUp::turn`].
+/// While a context has a descriptor, its futures that are not ready wait until [`ContextWakeUp::turn`] wakes them.
 ///
 /// # Examples
 /// ```
@@ -49,11 +49,11 @@ pub struct ContextWakeUp {
 }
 
 impl ThreadContext {
-    /// Makes an event descriptor of this context. Several of one context are alike: each is armed by the arming of one, and a signal to one
-    /// makes all readable. The context stays open as long as one lives.
+    /// Makes an event descriptor of this context. A context may have several: arming one arms all of them, and a signal to one makes all
+    /// readable. The context stays open as long as one of them lives.
     ///
     /// # Errors
-    /// [`Error::Os`](crate::Error::Os) without descriptors to be had; [`Error::Forked`](crate::Error::Forked);
+    /// [`Error::Os`](crate::Error::Os) if no descriptor can be made; [`Error::Forked`](crate::Error::Forked);
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) on a simulated network.
     #[track_caller]
     pub fn wake_up(&self) -> Result<ContextWakeUp> {
@@ -71,8 +71,8 @@ impl ContextWakeUp {
         self.wakeup.stream().poll("making progress").placed()
     }
 
-    /// Arms the descriptor. Needed before each sleep; it takes back that the descriptor is readable. [`Arm::Busy`]: something has ended
-    /// already, or was signalled; make progress first.
+    /// Arms the descriptor, so that it is no longer readable. Call it before each sleep. [`Arm::Busy`]: an operation has ended already, or a
+    /// signal came; make progress first.
     ///
     /// # Errors
     /// [`Error::Forked`](crate::Error::Forked), [`Error::MemoryLost`](crate::Error::MemoryLost).
@@ -81,7 +81,7 @@ impl ContextWakeUp {
         Ok(if self.wakeup.arm().placed()? { Arm::Armed } else { Arm::Busy })
     }
 
-    /// Sleeps until the descriptor is readable, for at most `limit`; whether it is. Makes no progress.
+    /// Sleeps until the descriptor is readable, for at most `limit`. Returns whether it is. Makes no progress.
     ///
     /// # Errors
     /// Those of poll(2), as [`Error::Os`](crate::Error::Os); [`Error::Forked`](crate::Error::Forked).
@@ -90,7 +90,8 @@ impl ContextWakeUp {
         self.wakeup.poll(limit).placed()
     }
 
-    /// Arms and sleeps until the descriptor is readable. Returns at once if something has ended already. Makes no progress.
+    /// Arms and sleeps until the descriptor is readable, which may be by its timer. Returns at once if an operation has ended already. Makes
+    /// no progress.
     ///
     /// # Errors
     /// As [`ContextWakeUp::arm`] and [`ContextWakeUp::poll`].
@@ -99,7 +100,7 @@ impl ContextWakeUp {
         self.wakeup.wait(None).map(drop).placed()
     }
 
-    /// As [`ContextWakeUp::wait`], for at most `limit`; whether something came.
+    /// As [`ContextWakeUp::wait`], for at most `limit`. Returns whether the descriptor is readable, also if only its timer has expired.
     ///
     /// # Errors
     /// As [`ContextWakeUp::wait`].
@@ -112,7 +113,7 @@ impl ContextWakeUp {
     /// beginning, and each time the descriptor is readable.
     ///
     /// # Errors
-    /// As [`ContextWakeUp::progress`] and [`ContextWakeUp::arm`]. The tasks are woken, and meet the error themselves.
+    /// As [`ContextWakeUp::progress`] and [`ContextWakeUp::arm`]. The tasks are woken, and their own polls return the error.
     #[track_caller]
     pub fn turn(&self) -> Result<()> {
         self.wakeup.turn().placed()
@@ -123,7 +124,7 @@ impl ContextWakeUp {
         Signaller::of_context(self.wakeup.signals(), self.wakeup.owner(), self.wakeup.stream().rank)
     }
 
-    /// For tests: from now on no timer makes the descriptor readable in the place of an announcement.
+    /// For tests: from now on no timer makes the descriptor readable instead of an announcement.
     #[doc(hidden)]
     pub fn trust_announcements(&self) {
         self.wakeup.trust_announcements();

@@ -350,9 +350,9 @@ impl World {
     /// The handler runs when the target polls or waits. Under backpressure this call polls until there is room. Two messages have
     /// no order, also to one rank.
     ///
-    /// Inside a handler, which cannot wait, messages, puts and rings that find no room are kept and sent later, up to
-    /// `BELLWETHER_MESSAGE_MEMORY` bytes of the rank together. While more would be kept, they fail with [`Error::WouldBlock`], to whichever
-    /// rank; a put with a bell may then have stored its bytes.
+    /// A handler cannot wait. Inside it, messages, puts and rings that find no room are kept and sent later. A rank keeps
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes in all; beyond that these calls fail with [`Error::WouldBlock`], whichever rank they are for. A put
+    /// with a bell may then have stored its bytes.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::PeerLost`]; [`Error::OutOfMemory`] for a message that can never fit; inside a handler

@@ -56,10 +56,10 @@ impl Event {
         Event { kind: engine::Event::Ring(ring), of: Some(bell.engine().identity()) }
     }
 
-    /// Lets a function or a future hear the outcome of what is no operation of a world. Counters and bells are left alone.
+    /// Gives a function or a future the outcome of something that is not an operation of a world. Does nothing for counters and bells.
     pub(crate) fn tell(self, outcome: Result<()>) {
         if let engine::Event::Call(_) | engine::Event::End(_) = &self.kind {
-            // These two take the outcome, whatever it is.
+            // A function and a future take any outcome, so this cannot fail.
             let _ = self.kind.happen(outcome, |_| Ok(()));
         }
     }
@@ -137,9 +137,9 @@ impl Counter {
 /// errors. If it was given to none, it is ready at once. If the call of an operation failed, or was never made, or if its world or its
 /// context ended before it, that is an error too: [`Error::InvalidArgument`], or the call's own for a message with a *handled* event.
 ///
-/// Await it in [`World::block_on`] or in an executor of the thread of its world, where each poll makes progress unless a
-/// [`Reactor`](super::Reactor) does, or wait by [`World::wait_completion`]. Operations of a context end in that one's own calls:
-/// [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion) waits for them. Dropping it cancels nothing.
+/// Await it in [`World::block_on`] or in an executor on the thread of its world, or wait by [`World::wait_completion`]. In an executor each
+/// poll makes progress for the worlds of the thread, unless a [`Reactor`](super::Reactor) makes it. Operations of a context end in calls of
+/// that context: wait by [`ThreadContext::wait_completion`](super::ThreadContext::wait_completion). Dropping it cancels nothing.
 /// Its errors name the place where it was made.
 #[derive(Debug)]
 pub struct Completion {

@@ -12,10 +12,11 @@ use crate::transport::lock::Mutex;
 /// A buffer that an [`Operation`](super::Operation) has used without a copy: a future that gives it back when the network has read it.
 /// If the put failed, it gives the buffer back all the same; the put's events tell of the error.
 ///
-/// Await it in [`World::block_on`](super::World::block_on) or in an executor of the thread of its world, where each poll makes progress
-/// unless a [`Reactor`](super::Reactor) does, or poll the world and [take](Returned::take) the buffer. A buffer of a [`ThreadOperation`](super::ThreadOperation) comes back in a call of its context that
-/// makes progress: wait for it with [`ThreadContext::wait_returned`](super::ThreadContext::wait_returned). Dropping it drops the buffer
-/// when the network has read it. If the world ends before that, the buffer is leaked and does not come.
+/// Await it in [`World::block_on`](super::World::block_on) or in an executor on the thread of its world, or poll the world and
+/// [take](Returned::take) the buffer. In an executor each poll makes progress for the worlds of the thread, unless a
+/// [`Reactor`](super::Reactor) makes it. The buffer of a [`ThreadOperation`](super::ThreadOperation) comes back in a call of its context
+/// that makes progress: wait with [`ThreadContext::wait_returned`](super::ThreadContext::wait_returned). Dropping it drops the buffer
+/// when the network has read it. If the world ends before that, the buffer is leaked and does not come back.
 #[derive(Debug)]
 pub struct Returned<B> {
     slot: Arc<Mutex<Slot<B>>>,

@@ -460,7 +460,7 @@ impl World {
     /// [`Event::ring`]: crate::Event::ring
     ///
     /// # Errors
-    /// As [`World::put_segment`]; then the bell is not rung. As [`Bell::ring`]; then the bytes are put.
+    /// As [`World::put_segment`]: the bell is not rung. As [`Bell::ring`]: the bytes were put.
     #[track_caller]
     pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
         self.put_segment(rank, number, offset, source).placed()?;

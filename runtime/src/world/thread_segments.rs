@@ -38,7 +38,7 @@ impl<'a> ThreadSegment<'a> {
         false
     }
 
-    /// Where a get of `stream` from segment `number` of some rank fills bytes of this one.
+    /// The address in this segment to which a get of `stream` copies. `number`, the segment of the source, is for errors.
     ///
     /// # Errors
     /// [`Error::NoSegment`] if it is of another world; [`Error::OutOfBounds`].

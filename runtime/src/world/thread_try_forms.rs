@@ -136,7 +136,7 @@ impl ThreadContext {
     }
 
     /// As [`ThreadContext::put_segment`], but does not wait for room. Over a network the first use of a segment of a rank reads that rank's
-    /// table of segments, and waits for it.
+    /// table of segments, and blocks until it is here.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`], and [`Error::WouldBlock`]: nothing was put.

@@ -67,7 +67,8 @@ pub enum WakeOn {
 /// armed descriptor readable after 50 ms at most, since a ring may fail; after 1 ms on a network that announces nothing.
 /// [`WakeUp::poll`] and [`WakeUp::wait`] sleep on where only that timer has expired.
 ///
-/// Completions of a [`ThreadContext`](super::ThreadContext) are not announced: contexts have [descriptors](super::ContextWakeUp) of their own.
+/// Completions of a [`ThreadContext`](super::ThreadContext) are not announced here: a context has its own
+/// [descriptor](super::ContextWakeUp).
 ///
 /// What came before the arming, and is delivered by progress, makes [`WakeUp::arm`] return [`Arm::Busy`]. What is only a store in this rank's
 /// memory (a [bell](super::Bell), a [signal](super::Symmetric::signals)) it cannot know of: check that after arming and before the
@@ -223,7 +224,7 @@ impl WakeUp {
         self.engine.nap_until_event(&self.wakeup, STORED).placed()
     }
 
-    /// For tests: from now on no timer makes the descriptor readable in the place of an announcement, nor does a notice of virtual time.
+    /// For tests: from now on neither a timer nor a notice of virtual time makes the descriptor readable instead of an announcement.
     #[doc(hidden)]
     pub fn trust_announcements(&self) {
         self.wakeup.trust_announcements();

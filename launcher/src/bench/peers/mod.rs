@@ -30,7 +30,7 @@ pub enum Peer {
     Ucx,
     /// The verbs' own ib_write_lat, ib_write_bw, ib_send_lat and ib_atomic_lat
     Perftest,
-    /// Ours through the libraries for C and C++: the lines of GASPI and LAPI, and matching
+    /// Ours through the libraries for C and C++: the benchmarks of GASPI and LAPI, and matching
     C,
 }
 

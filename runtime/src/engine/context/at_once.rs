@@ -64,7 +64,7 @@ impl Stream {
 }
 
 impl Driven {
-    /// As [`Stream::try_put`], over the network.
+    /// The part of [`Stream::try_put`] that goes over the network.
     fn begin_put(
         &mut self,
         stream: &Stream,

@@ -7,14 +7,14 @@ use crate::error::Result;
 
 /// An atomic of a context on a word of a segment.
 pub(crate) enum Changing {
-    /// It was done here; the former value.
+    /// The processor did it in the call; the former value.
     Done(u64),
-    /// The network does it.
+    /// The network does it later.
     Posted(Atomic),
 }
 
 impl Stream {
-    /// As [`Stream::change_segment`], but does not wait for what was there before. Waits for room.
+    /// As [`Stream::change_segment`], but does not wait for the former value. Blocks until there is room.
     ///
     /// # Errors
     /// As [`Stream::change_segment`].

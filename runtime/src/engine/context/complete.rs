@@ -1,4 +1,4 @@
-//! Whether what a context has in flight is complete, and what is known of the ranks that it went to.
+//! Whether the operations of a context are complete, and what is known of their target ranks.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ impl Stream {
     /// Whether nothing of this context is in flight. Makes progress once.
     ///
     /// # Errors
-    /// What could not be done of what was put before, once; [`Error::PeerLost`].
+    /// The error of an earlier put that failed, once; [`Error::PeerLost`].
     pub(crate) fn is_complete(&self, doing: &'static str) -> Result<bool> {
         fence(Ordering::SeqCst);
         self.check_own(doing)?;
@@ -28,23 +28,23 @@ impl Stream {
         driven.at_once(|driven| driven.is_quiet(self, doing))
     }
 
-    /// What the roster knows of `rank`, if it is lost.
+    /// How `rank` was lost, according to the roster; `None` if it is not lost.
     pub(crate) fn loss(&self, rank: usize) -> Option<Loss> {
         if self.job.any_gone() { self.job.loss(rank) } else { None }
     }
 
-    /// A rank that was lost, or left, before all that this context has put there is known to be in effect. Told once.
-    /// [`Stream::is_complete`] does not wait for a rank that left, as that needs no put; for another one it returns an error, which may name
-    /// the rank that was lost first.
+    /// A rank that was lost or left before all puts of this context to it are known to be in effect. Returns each such rank once.
+    /// [`Stream::is_complete`] does not wait for a rank that left, since that rank needs no put. For a rank that was lost it returns an
+    /// error, which may name another rank that was lost earlier.
     pub(crate) fn take_unmet(&self) -> Option<usize> {
         self.network.as_ref().and_then(|_| self.driven().unmet.pop_first())
     }
 
-    /// Whether nothing of this context is in flight to or from `rank`, which may be lost, and all that was put there is in effect. Makes
-    /// progress once.
+    /// Whether nothing of this context is in flight to or from `rank`, which may be lost, and all puts to it are in effect. Makes progress
+    /// once.
     ///
     /// # Errors
-    /// [`Error::PeerLost`], which may name the rank that was lost first.
+    /// [`Error::PeerLost`], which may name another rank that was lost earlier.
     pub(crate) fn is_over_with(&self, doing: &'static str, rank: usize) -> Result<bool> {
         let mut driven = self.driven();
         driven.turn(self);
@@ -54,7 +54,7 @@ impl Stream {
             && !driven.tracking.operations.iter().any(|tracked| tracked.is_of(rank)))
     }
 
-    /// Virtual time, where time is virtual.
+    /// Virtual time, on a simulated network.
     pub(crate) fn virtual_time(&self) -> Option<Duration> {
         self.network.as_ref().and_then(|_| self.driven().networks.pace().map(|pace| pace.now()))
     }

@@ -248,18 +248,18 @@ pub(crate) struct Driven {
     kept: BTreeMap<usize, VecDeque<Operation<Box<[u8]>>>>,
     /// Errors of what was kept, by target, which progress met. The next call for that target returns one, or the next flush.
     dropped: Vec<(usize, Error)>,
-    /// Ranks that left before all that was put there is known to be in effect.
+    /// Ranks that were lost or left before all puts to them are known to be in effect. See [`Stream::take_unmet`].
     unmet: BTreeSet<usize>,
     /// Errors that the rank's own thread met here, for the context's next flush.
     faults: VecDeque<Error>,
     /// Operations with events.
     tracking: Tracking,
-    /// What is done now waits for nothing; see [`Driven::at_once`].
+    /// The current operation must not block; see [`Driven::at_once`].
     is_at_once: bool,
-    /// Ranks that a flush could not reach, and what it was for: the network tells that once, and what the roster knows of them is not told
-    /// yet.
+    /// Ranks that a flush could not reach, with the name of the call: the network reports each once, and the roster has not decided yet why
+    /// they cannot be reached.
     untold: Vec<(usize, &'static str)>,
-    /// No post goes out: the network reports that its connections are lost.
+    /// For tests: every post and flush fails as if the connection were lost.
     #[cfg(test)]
     is_broken: bool,
 }

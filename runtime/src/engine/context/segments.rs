@@ -160,11 +160,11 @@ pub(crate) enum Access<'a> {
     Network(usize),
 }
 
-/// What changes a word of a segment.
+/// What does an atomic on a word of a segment.
 pub(super) enum Word<'a> {
-    /// The processor, here, as long as the use lasts.
+    /// The processor, at this address, which is valid while the use lasts.
     Here(*mut u8, InUse<'a>),
-    /// The network, which takes this offset.
+    /// The network, at this offset.
     Network(usize),
 }
 
@@ -664,7 +664,7 @@ impl Stream {
         }
     }
 
-    /// What changes a word of a segment that `locate` finds.
+    /// Finds a word of a segment by `locate`, and what does atomics on it.
     ///
     /// # Errors
     /// As [`Stream::change_segment`].

@@ -126,8 +126,8 @@ mod tests {
     use crate::error::{Error, Result};
     use crate::{Settings, Threads, Transport, transport};
 
-    /// A context's network has lost its connection, and the roster does not know of it yet. Its owner is idle, so the polls of the world
-    /// find that.
+    /// The network of a context has lost a connection, and the roster does not know the cause yet. The owner of the context makes no calls,
+    /// so polls of the world find the loss.
     #[test]
     fn a_poll_does_not_wait_for_what_the_roster_may_tell_a_context() {
         let settings = Settings { transport: Transport::ShmContract, ..Settings::default() };

@@ -112,7 +112,7 @@ impl Stream {
             rustix::thread::sched_yield();
         }
         let driven = network.driven.lock();
-        // Under the lock: another thread's progress takes the arming back under it, too.
+        // Under the lock, since progress of another thread disarms and arms under it.
         self.sleepers.disarm();
         network.uses.note();
         driven
@@ -329,8 +329,8 @@ impl Stream {
         driven.losses.first(&self.job)
     }
 
-    /// The error of an operation of this context on `rank`. Waits for what the roster knows of a peer that cannot be reached, but for
-    /// [`Driven::at_once`].
+    /// The error of an operation of this context on `rank`. If the peer cannot be reached, blocks until the roster knows why or its time is
+    /// over; within [`Driven::at_once`] it does not block.
     #[cold]
     pub(super) fn failed(
         &self,
@@ -386,7 +386,7 @@ impl Driven {
         if !self.nudges.is_empty() {
             self.nudge(stream);
         }
-        // Polls of the world come here, too: they never wait.
+        // Polls of the world call this too, and must not block.
         let done = self.at_once(|driven| {
             let sent = if driven.kept.is_empty() { 0 } else { driven.post_all_kept(stream) };
             done + sent + driven.advance_tracked(stream)
@@ -395,8 +395,8 @@ impl Driven {
         done
     }
 
-    /// Runs `act`, in which no error waits for what the roster may tell of a rank that cannot be reached: until that is known, what was to be
-    /// done there is [as if there were no room](Driven::unless_undecided).
+    /// Runs `act` without blocking until the roster knows why a rank cannot be reached. Until then an operation on that rank behaves
+    /// [as if there were no room](Driven::unless_undecided).
     pub(super) fn at_once<R>(&mut self, act: impl FnOnce(&mut Driven) -> R) -> R {
         let before = std::mem::replace(&mut self.is_at_once, true);
         let outcome = act(self);
@@ -404,7 +404,7 @@ impl Driven {
         outcome
     }
 
-    /// `later` in place of the `error` of an operation on `rank`, if nothing may wait and the roster may still tell why it cannot be reached.
+    /// Returns `later` instead of `error`, within [`Driven::at_once`] while the roster has not decided why `rank` cannot be reached.
     ///
     /// # Errors
     /// `error`.
@@ -437,7 +437,7 @@ impl Driven {
         })
     }
 
-    /// Errors of flushes that the network has told and of which the roster has told, or has had its time: for the next flush.
+    /// Queues the errors of `untold` for the next flush, for each rank of which the roster has decided or has had its time.
     #[cold]
     fn tell_losses(&mut self, stream: &Stream) {
         let Driven { networks, losses, untold, faults, unmet, .. } = self;

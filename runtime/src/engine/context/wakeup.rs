@@ -1,11 +1,12 @@
-//! Descriptors of contexts: one becomes readable when something of its context ends, for a thread that waits in poll(2) or an executor.
+//! Descriptors of contexts, for a thread that waits in poll(2) or an executor: a descriptor becomes readable when an operation of its
+//! context ends.
 //!
-//! It is an epoll descriptor of the descriptors of the context's networks, an eventfd, and a timer for what nothing announces. A network
-//! announces what comes after it was armed, and whoever makes progress for it may take that back. So:
-//! - the owner's calls take the arming back and write the eventfd: the program arms again before it sleeps;
-//! - progress that finds something writes the eventfd, whoever makes it;
-//! - the rank's other threads, which make progress for this context too, arm again what they have found armed;
-//! - so does the poll of a future, which sleeps only if it has armed and has then checked once more.
+//! It is an epoll descriptor of the descriptors of the context's networks, an eventfd, and a timer for events that nothing announces. A
+//! network announces events that come after it was armed, and progress may consume that announcement. So:
+//! - a call of the owner disarms and writes the eventfd: the program arms again before it sleeps;
+//! - progress that finds something writes the eventfd, on any thread;
+//! - the rank's other threads, which make progress for this context too, arm it again if they found it armed;
+//! - the poll of a future arms again too; the future waits to be woken only if it has armed and found nothing in a check afterwards.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,16 +28,16 @@ use crate::transport::lock::Mutex;
 
 const DOING: &str = "waiting on the descriptor of a context";
 
-/// Who sleeps until something of a context ends.
+/// Descriptors and tasks that wait until an operation of a context ends.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
-    /// Descriptors that the program has.
+    /// How many descriptors the program has.
     handles: AtomicUsize,
-    /// The context's networks are armed.
+    /// Whether the context's networks are armed.
     armed: AtomicBool,
-    /// What makes the descriptors readable. Made with the first of them.
+    /// What makes the descriptors readable. Made with the first descriptor.
     sources: OnceLock<Sources>,
-    /// Tasks that wait, by what their wakers are.
+    /// Tasks that wait, by data and vtable of their wakers.
     tasks: Mutex<HashMap<(usize, usize), Waker>>,
 }
 
@@ -56,12 +57,12 @@ impl Sleepers {
     #[cold]
     fn ring(&self) {
         if let Some(sources) = self.sources.get() {
-            // Full: it is readable.
+            // An eventfd that is full is readable already.
             let _ = rustix::io::write(&sources.signals, &1u64.to_ne_bytes());
         }
     }
 
-    /// Makes the descriptors readable after `time`, and not before by an earlier expiry. Zero stops the timer.
+    /// Makes the descriptors readable after `time`, and clears an earlier expiry. Zero stops the timer.
     fn set_timer(&self, time: Duration) {
         let Some(sources) = self.sources.get() else { return };
         let it_value = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
@@ -70,16 +71,16 @@ impl Sleepers {
         debug_assert!(set.is_ok(), "a valid time for a timer of ours");
     }
 
-    /// The owner uses the context. Called under its lock.
+    /// Called under the context's lock, when the owner uses the context.
     #[inline]
     pub(super) fn disarm(&self) {
-        // Relaxed: a context has one owner at a time, who arms.
+        // Relaxed: a context has one owner at a time, and only the owner arms.
         if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst) {
             self.ring();
         }
     }
 
-    /// Progress has found something.
+    /// Called when progress has found something.
     #[inline]
     pub(super) fn found(&self, done: usize) {
         if done > 0 && self.are_there() {
@@ -87,7 +88,7 @@ impl Sleepers {
         }
     }
 
-    /// Progress was made for another thread's context.
+    /// Called when a thread has made progress for another thread's context.
     pub(super) fn arm_again(&self, driven: &Driven) {
         if self.armed.load(Ordering::SeqCst) && !driven.networks.arm(EVENTS) {
             self.ring();
@@ -95,7 +96,7 @@ impl Sleepers {
     }
 
     fn wake_tasks(&self) {
-        // Out of its place: a waker may run a task at once, which waits again.
+        // Taken out first: a waker may run its task at once, and the task may wait again.
         let tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.into_values().for_each(Waker::wake);
     }
@@ -107,13 +108,13 @@ pub(crate) struct StreamWakeup {
     stream: Arc<OpenStream>,
     signals: Arc<OwnedFd>,
     gathered: OwnedFd,
-    /// For tests: no timer stands for what should be announced.
+    /// For tests: no timer for events that should be announced.
     trusts: AtomicBool,
 }
 
 impl StreamWakeup {
     /// # Errors
-    /// [`Error::Os`] without descriptors to be had; [`Error::Forked`]; in virtual time [`Error::InvalidArgument`].
+    /// [`Error::Os`] if no descriptor can be made; [`Error::Forked`]; in virtual time [`Error::InvalidArgument`].
     pub(crate) fn new(stream: &Arc<OpenStream>) -> Result<StreamWakeup> {
         const DOING: &str = "making an event descriptor of a context";
         let os = |call| move |errno: Errno| Error::os(DOING, call, errno);
@@ -147,7 +148,7 @@ impl StreamWakeup {
         self.gathered.as_fd()
     }
 
-    /// What any thread writes to make the descriptor readable.
+    /// The eventfd that any thread may write to make the descriptor readable.
     pub(crate) fn signals(&self) -> &Arc<OwnedFd> {
         &self.signals
     }
@@ -160,12 +161,12 @@ impl StreamWakeup {
         &self.stream
     }
 
-    /// As that of the rank's descriptor.
+    /// For tests: from now on no timer, except for events that nothing announces.
     pub(crate) fn trust_announcements(&self) {
         self.trusts.store(true, Ordering::SeqCst);
     }
 
-    /// Arms: what ends from now on makes the descriptor readable. `false`: something has ended already, or was signalled.
+    /// Arms: an operation that ends from now on makes the descriptor readable. `false`: one has ended already, or a signal came.
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::MemoryLost`].
@@ -194,7 +195,7 @@ impl StreamWakeup {
         poll_one(self.gathered.as_fd(), limit)
     }
 
-    /// Arms and sleeps until the descriptor is readable, for at most `limit`; whether something came.
+    /// Arms and sleeps until the descriptor is readable, for at most `limit`. Returns whether it is, also if only the timer has expired.
     ///
     /// # Errors
     /// As [`StreamWakeup::arm`] and [`StreamWakeup::poll`].
@@ -211,14 +212,14 @@ impl StreamWakeup {
     /// # Errors
     /// As [`StreamWakeup::arm`]. The tasks are woken.
     pub(crate) fn turn(&self) -> Result<()> {
-        /// Wakes the tasks also where an error ends the turn.
+        /// Wakes the tasks also if an error ends the turn.
         struct Waking<'a>(&'a Sleepers);
         impl Drop for Waking<'_> {
             fn drop(&mut self) {
                 if std::thread::panicking() { self.0.ring() } else { self.0.wake_tasks() }
             }
         }
-        /// Polls before tasks have their turn. Chosen.
+        /// Polls before the tasks run. Chosen.
         const BURST: usize = 64;
         let _waking = Waking(&self.stream.sleepers);
         for _ in 0..BURST {
@@ -236,16 +237,16 @@ impl StreamWakeup {
 impl Drop for StreamWakeup {
     fn drop(&mut self) {
         let sleepers = &self.stream.sleepers;
-        // In a forked child tasks are the parent's.
+        // In a forked child the tasks belong to the parent.
         if sleepers.handles.fetch_sub(1, Ordering::SeqCst) == 1 && self.stream.node.is_own() {
-            // From now on they poll again and again.
+            // Without a descriptor they ask to be polled again at once.
             sleepers.wake_tasks();
         }
     }
 }
 
 impl Stream {
-    /// Arms the networks; whether nothing has come before, and the longest sleep, if something may come unannounced.
+    /// Arms the networks. Returns whether nothing had come before, and the longest sleep if something may come unannounced.
     fn arm_networks(&self) -> (bool, Option<Duration>) {
         if self.network.is_none() {
             return (true, None);
@@ -255,7 +256,7 @@ impl Stream {
             let Driven { networks, losses, .. } = &mut *driven;
             losses.check_for_dead(&self.view(networks));
         }
-        // What nothing announces: room for what is kept, sleepers to be woken, and whether a peer is lost.
+        // Nothing announces room for kept operations, targets that fall asleep, and why a peer cannot be reached.
         let is_brief = !driven.kept.is_empty() || !driven.nudges.is_empty() || driven.losses.has_doubts();
         let silence = [is_brief.then_some(UNANNOUNCED), driven.networks.longest_sleep()].into_iter().flatten().min();
         let armed = driven.tracking.due.is_empty() && driven.networks.arm(EVENTS);
@@ -263,14 +264,14 @@ impl Stream {
         (armed, silence)
     }
 
-    /// Polls a future of this context with `ready`, for a program that has a descriptor of the context: the task of `waker` sleeps until
-    /// something ends. `None`: there is no descriptor. The inner `None`: the task sleeps.
+    /// Polls a future of this context by `ready`. If that returns `None`, the task of `waker` waits until an operation of the context ends.
+    /// Returns `None` if the program has no descriptor of the context, and `Some(None)` if the task waits.
     pub(crate) fn poll_or_sleep<T>(&self, waker: &Waker, ready: impl FnOnce() -> Option<T>) -> Option<Option<T>> {
         let sleepers = &self.sleepers;
         if !sleepers.are_there() {
             return None;
         }
-        // The arming that this progress takes back is renewed below, so the descriptor need not become readable.
+        // Armed again below, so this progress need not make the descriptor readable.
         let was_armed = sleepers.armed.swap(false, Ordering::SeqCst);
         let found = ready();
         if found.is_some() && !was_armed {
@@ -282,7 +283,7 @@ impl Stream {
             // The program's code runs outside the lock.
             drop(former);
         }
-        // What was found elsewhere meanwhile has written the eventfd, and what is found now does.
+        // Progress on another thread has written the eventfd if it found something; so does the arming here.
         let (armed, silence) = self.arm_networks();
         if !armed {
             sleepers.ring();

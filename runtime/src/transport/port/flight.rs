@@ -75,7 +75,7 @@ pub(super) struct Flights {
     next: u64,
     /// Seats of flights with blocks to post.
     unsent: Vec<u32>,
-    /// Endpoints of which an operation has failed, or was under way when the endpoint failed: what the wire counts does not tell of it.
+    /// Endpoints with an operation that has failed, or was in flight when the endpoint failed. The wire's counts do not show these.
     lost: BTreeSet<u32>,
 }
 
@@ -233,12 +233,12 @@ impl Flights {
         }
     }
 
-    /// Whether an operation of `endpoint` did not come to its end.
+    /// Whether an operation of `endpoint` has failed, or was in flight when the endpoint failed.
     pub(super) fn has_lost(&self, endpoint: u32) -> bool {
         self.lost.contains(&endpoint)
     }
 
-    /// `endpoint` is closed; the next one may get its index.
+    /// Called when `endpoint` closes, since the next one may get its index.
     pub(super) fn forget(&mut self, endpoint: u32) {
         self.end(endpoint, drop);
         self.lost.remove(&endpoint);

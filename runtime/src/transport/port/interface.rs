@@ -36,7 +36,7 @@ pub(super) struct Slot {
     pub(super) starved: u64,
     /// What the wire had taken for the peer when this endpoint posted last.
     pub(super) posted: u64,
-    /// Emulated operations were under way when this endpoint failed: nobody knows what became of them.
+    /// Emulated operations were in flight when this endpoint failed: whether they took effect is not known.
     pub(super) was_busy: bool,
 }
 

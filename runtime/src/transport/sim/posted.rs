@@ -60,17 +60,17 @@ struct Operation {
     at: Option<(RemoteKey, u64)>,
     post: Post,
     ticket: Option<u64>,
-    /// What the word of an atomic held, which the target's NIC has yet to write back.
+    /// What the word of an atomic held, once the target's NIC has read it; the NIC writes the result back later.
     fetched: Option<u64>,
 }
 
-/// A word that a NIC has read for an atomic, and what it is to hold. Until it is written back, changes by the processor are lost:
-/// a network device's atomics are not atomic to the processor's.
+/// A word that a NIC has read for atomics, and the value that it will write back. Changes by the processor between the two are lost: the
+/// atomics of a network device are not atomic to those of the processor.
 #[derive(Debug)]
 struct Word {
     at: (RemoteKey, u64),
     atomic: Atomic,
-    /// Atomics on it that have not ended.
+    /// How many atomics on it have not ended.
     under_way: usize,
 }
 
@@ -79,7 +79,7 @@ struct Word {
 enum WriteBack {
     /// An atomic on it has ended.
     Ended,
-    /// So many bytes are read or changed next, or what comes next may be ordered behind the atomics.
+    /// An operation is about to read or change so many bytes there, or what comes next may be ordered behind the atomics.
     Touched(usize),
 }
 
@@ -218,7 +218,7 @@ impl State {
             return self.rank_of(peer);
         }
         let operation = self.nics[nic as usize].posts.flying.remove(at);
-        // By a fence or the order of posting they may come before this operation.
+        // A fence, or the order of posting, may put these atomics before this operation.
         let halves =
             self.nics[nic as usize].posts.flying.iter().filter(|half| half.peer == peer && half.fetched.is_some());
         let words: Vec<u64> = halves.filter_map(|half| Some(half.at?.1)).collect();
@@ -238,14 +238,15 @@ impl State {
         self.rank_of(peer)
     }
 
-    /// The first half of an atomic, if that operation of `nic` is one to be done: the target's NIC reads the word. What it held.
+    /// The first half of an atomic: the target's NIC reads the word. Returns what it held, or `None` if the operation is no atomic that is
+    /// to be read now.
     fn fetch(&mut self, nic: u32, index: usize) -> Option<u64> {
         let operation = &self.nics[nic as usize].posts.flying[index];
         let (Post::Atomic(atomic), Some(at), None) = (&operation.post, operation.at, operation.fetched) else {
             return None;
         };
         let (atomic, peer) = (*atomic, operation.peer);
-        // What cannot be done fails in `perform`.
+        // An atomic that cannot be done fails in `perform`.
         let from = resolve(self, peer, &at, atomic.width as usize).ok().filter(|_| !self.is_dead(nic))?;
         let address = at.1;
         if self.nics[peer as usize].posts.words.get(&address).is_none_or(|word| word.atomic.width != atomic.width) {
@@ -278,7 +279,7 @@ impl State {
                 WriteBack::Touched(_) => false,
                 WriteBack::Ended => {
                     word.under_way -= 1;
-                    // The others go on with what the NIC knows, whatever the processor has made of the word.
+                    // The others go on with the NIC's value, even if the processor has changed the word.
                     word.under_way > 0
                 }
             };
@@ -297,7 +298,7 @@ impl State {
         }
     }
 
-    /// Stops what uses blocks of the poster's: with one of these tickets to `peer`.
+    /// Stops operations to `peer` with one of these tickets, which use blocks of the poster's.
     pub(super) fn abandon(&mut self, nic: u32, peer: u32, tickets: &[u64]) {
         let dropped = self.nics[nic as usize].posts.abandon(peer, tickets);
         self.give_up(&dropped);
@@ -316,7 +317,7 @@ impl State {
     }
 }
 
-/// Memory of `peer`'s.
+/// The address of `len` bytes of `peer`'s memory.
 fn resolve(state: &State, peer: u32, (key, remote): &(RemoteKey, u64), len: usize) -> Result<*mut u8> {
     check_key(key, peer)?;
     state.nics[peer as usize].registry.resolve(key.id, *remote, len)
@@ -329,7 +330,7 @@ fn perform(state: &mut State, operation: &Operation, data: &mut Vec<u8>) -> Resu
     let remote = at.1;
     let at = resolve(state, *peer, at, len)?;
     if operation.fetched.is_none() {
-        // One device does them all, in turn.
+        // One device does all operations, one after the other.
         state.write_back(*peer, remote, WriteBack::Touched(len));
     }
     let mut offset = 0;

@@ -172,7 +172,7 @@ impl Core {
             let mut released = peer.link.take_released();
             let is_last = body.is_none();
             if matches!(body, Some(Body::Bye)) {
-                // What a farewell acknowledges is in effect. All else ends with the peer.
+                // Frames that a farewell acknowledges are in effect. All others end with the peer.
                 std::mem::take(&mut released).into_iter().for_each(|token| self.release(token));
             }
             // A refusal before the release of what it refuses.

@@ -85,7 +85,7 @@ pub struct Peer {
     pub notices_taken: u32,
     /// Posts so far.
     pub posts: u64,
-    /// Of one that is lost: the posts below this were in effect.
+    /// For a lost peer: all posts with a lower number were in effect.
     pub settled: u64,
 }
 

@@ -105,7 +105,7 @@ pub fn write(stream: &TcpStream, blocks: &[IoSlice<'_>]) -> Moved {
     }
 }
 
-/// Bytes that the other end's kernel has not acknowledged.
+/// How many sent bytes the kernel at the other end has not acknowledged.
 pub fn unsent(stream: &TcpStream) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: `stream` is an open socket, and TIOCOUTQ writes one `int` to `bytes` (tcp(7), SIOCOUTQ).

@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// The socket to `peer` takes nothing any more: what the peer had sent is read first, as it may acknowledge what was sent there.
+    /// Ends a connection to which nothing can be written. First reads what the peer has sent, since that may acknowledge frames.
     #[cold]
     fn end(&mut self, number: u32) {
         while self.take_in(number) == Some(true) {}
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Reads what `peer` has sent, and does what it asks. Whether something came; `None` if there is no connection any more.
+    /// Reads what `peer` has sent, and does what it asks. Returns whether something came; `None` if the connection is gone.
     fn take_in(&mut self, number: u32) -> Option<bool> {
         let mut came = false;
         for _ in 0..READS {
@@ -452,7 +452,7 @@ impl State {
     pub fn bid_farewell(&mut self) {
         let numbers: Vec<u32> = self.sockets.keys().copied().collect();
         for number in numbers {
-            // Frames that came since are taken, or their senders are told that they are not.
+            // Takes the frames that have come, so that the farewell acknowledges them.
             self.take_in(number);
             if self.sockets.contains_key(&number) {
                 self.core.peer(number).link.bid_farewell();
@@ -461,8 +461,8 @@ impl State {
         }
     }
 
-    /// After the farewells: whether a part of one has not reached its peer's host. What peers still send is thrown away: a socket that closes
-    /// with bytes unread drops what it has to send.
+    /// After the farewells: whether a part of one has not reached the host of its peer. Reads and discards what peers still send, since a
+    /// socket that closes with unread bytes drops the bytes that it has yet to send.
     pub fn lingers(&mut self) -> bool {
         let numbers: Vec<u32> = self.sockets.keys().copied().collect();
         for number in numbers {

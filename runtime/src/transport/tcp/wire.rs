@@ -31,8 +31,8 @@ const PACKED: usize = 64 << 10;
 const PIECES: usize = 64;
 /// Messages that one poll delivers, so that other work gets its turn.
 const BURST: usize = 64;
-/// How long an interface that closes waits until its farewells have reached the hosts of its peers. Chosen: far above a round trip, and short
-/// for a peer that is stopped with its socket full.
+/// The longest time that a closing interface waits until its farewells have reached the hosts of its peers. Chosen: far above a round trip,
+/// and still short if a peer is stopped with its socket full.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A rank's interface on TCP.

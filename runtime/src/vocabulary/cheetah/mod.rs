@@ -18,8 +18,8 @@
 //! that comes at any time, also while the program computes:
 //! - over RDMA one for each rank (`connections`): it answers peers that ask for a connection, which come by datagram. It
 //!   moves no message and calls no function.
-//! - over TCP one for each rank: between hosts without RDMA, and where `BELLWETHER_TRANSPORT=tcp` says so. It takes connections, and serves
-//!   peers' puts and gets while the program computes. It calls no function.
+//! - over TCP one for each rank, between hosts without RDMA and with `BELLWETHER_TRANSPORT=tcp`: it accepts connections, and serves
+//!   puts and gets of peers while the program computes. It calls no function.
 //! - on several hosts one for each host (`hosts`), at its first rank: it tells the other hosts who arrived and who failed.
 //! - under mpirun or srun those that the MPI or PMIx library starts for itself.
 

@@ -158,8 +158,8 @@ impl Process {
     }
 
     /// Makes a group ready for collectives, when all its ranks have called this for groups of the same ranks, in the same order.
-    /// Collective over the members; resumable. A group that is committed is left as it is. Where the members' ranks differ it is not complete:
-    /// no member that has other ranks takes part in it.
+    /// Collective over the members; resumable. Does nothing for a group that is committed. If members give different ranks, the call does
+    /// not complete at any of them.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_GROUP`] if this process is no member; [`codes::TIMEOUT`]; [`codes::ERROR`] if a member is lost.

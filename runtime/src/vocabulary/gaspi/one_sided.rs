@@ -94,7 +94,8 @@ impl<'a> Request<'a> {
         Request { parts, rank, queue, direction: Direction::Read, notice }
     }
 
-    /// How many requests it is: a write and its notification are one; of a list of several the notification is one more, as for GPI-2.
+    /// How many requests it counts as: a write and its notification count as one; after a list of several parts the notification counts as
+    /// one more, as in GPI-2.
     #[inline(always)]
     fn number(&self) -> u32 {
         let notices = u32::from(!matches!(self.notice, Notice::None));
@@ -118,8 +119,8 @@ impl Process {
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]. Then nothing is posted. That the target is lost is no error of this call: the request
-    /// is one of its queue, and the next [`Process::wait`] tells that it has failed.
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]. Then nothing is posted. A lost target is no error of this call: the request
+    /// counts as one of its queue, and the next [`Process::wait`] fails.
     #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
         self.post([part], rank, queue, Direction::Write, Notice::None)
@@ -176,7 +177,7 @@ impl Process {
         self.post_list(Request::write(parts, rank, queue, Notice::None))
     }
 
-    /// Posts several writes to one rank, and a notification after them, which is a request of its own if there are several parts.
+    /// Posts several writes to one rank, and a notification after them. The notification is a request of its own if there are several parts.
     ///
     /// # Errors
     /// As [`Process::write_list`] and [`Process::notify`].
@@ -407,7 +408,7 @@ impl Queue {
             self.refuse(shared, to, false);
         } else if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
             match self.carry(shared, request) {
-                // The error may name another one that was lost before.
+                // The error may name another rank that was lost earlier.
                 Err(Refused::Error(Error::PeerLost { rank, .. }, _)) if rank == to || self.stream.is_lost(to) => {
                     self.refuse(shared, to, self.may_be_under_way(to));
                 }
@@ -418,8 +419,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The target is lost: the request is one of the queue, and the next wait tells that it has failed. `in_flight`: a part of it, or of an
-    /// earlier one to that rank, may be under way until a purge.
+    /// Accepts a request to a lost target: it counts as one of the queue, and the next wait fails. `in_flight`: a part of it, or of an
+    /// earlier request to that rank, may be in flight until a purge.
     #[cold]
     fn refuse(&mut self, shared: &Shared, rank: usize, in_flight: bool) {
         shared.corrupt(rank);
@@ -612,7 +613,7 @@ impl Queue {
         Ok(())
     }
 
-    /// What follows when a long write to rank `to` has ended.
+    /// The event of a long write to rank `to`, when it has ended.
     fn after_write(&self, shared: &Arc<Shared>, to: usize) -> StreamEvent {
         let (shared, failed) = (Arc::clone(shared), Arc::clone(&self.failed));
         StreamEvent::Call(Box::new(move |outcome| {
@@ -620,7 +621,7 @@ impl Queue {
         }))
     }
 
-    /// What follows when a read from rank `to` has ended: the last of the request's sets the notification here. If one has failed, none does.
+    /// The event of a read from rank `to`, when it has ended. The last read of a request sets the notification here, unless one has failed.
     fn after_read(
         &self,
         shared: &Arc<Shared>,
@@ -642,8 +643,8 @@ impl Queue {
     }
 }
 
-/// Notes that a request of a queue to rank `to` failed after it was posted. The next wait on the queue returns the error, which may name
-/// another rank that was lost before.
+/// Notes that a request of a queue to rank `to` failed after it was posted. The next wait on the queue fails. `error` may name another
+/// rank that was lost earlier.
 fn note_failure(shared: &Shared, failed: &AtomicBool, to: usize, error: &Error) {
     if matches!(error, Error::PeerLost { .. }) {
         shared.corrupt(to);

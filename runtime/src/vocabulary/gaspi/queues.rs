@@ -15,8 +15,8 @@ use crate::error::{Error, Loss};
 use crate::world::{Memo, OpenStream, World};
 
 const WAITING: &str = "waiting for a queue";
-/// How long a network may take to tell what a rank that left in good order had taken. More than an interface over TCP takes at most to
-/// close.
+/// How long a network may take until it is known which requests a rank took before it left in good order. Chosen: more than an interface
+/// over TCP takes to close.
 const LEAVING: Duration = Duration::from_secs(20);
 
 /// Segments that a queue remembers. Chosen: a process mostly writes to few others in turn.
@@ -38,13 +38,13 @@ pub(super) struct Queue {
     pub(super) open: u32,
     /// Ranks that requests went to over a network since the last successful wait.
     pub(super) partners: BTreeSet<usize>,
-    /// Partners that are lost, and had taken all before.
+    /// Partners that are lost, but took all requests before.
     settled: BTreeSet<usize>,
     /// A request has failed since the last purge.
     pub(super) failed: Arc<AtomicBool>,
-    /// Requests were posted to a rank that was lost before. The next wait tells.
+    /// Requests were posted to a rank that was lost already. The next wait fails.
     pub(super) refused: bool,
-    /// Since when, after [`Queue::begun`] or in virtual time, a partner is known to have left with requests under way.
+    /// When a partner was first known to have left with requests in flight: time since [`Queue::begun`], or virtual time.
     left_since: BTreeMap<usize, Duration>,
     begun: Instant,
     /// Threads that wait for it.
@@ -87,10 +87,10 @@ impl Queue {
         }
     }
 
-    /// What has become of requests that went over a network.
+    /// The state of the requests that went over a network.
     #[cold]
     fn judge(&mut self, complete: bool, shared: &Shared) -> Progress {
-        // What has just ended may have failed.
+        // A request that has just ended may have failed.
         if self.failed.load(Ordering::Relaxed) {
             return Progress::Failed;
         }
@@ -106,7 +106,7 @@ impl Queue {
             return Progress::Pending;
         }
         for (rank, loss) in lost {
-            // It may have acknowledged all before, and this process may have heard of its end first.
+            // The rank may have acknowledged all requests before it ended, and the news of its end may have come first.
             match self.stream.is_over_with(WAITING, rank) {
                 Ok(true) => drop(self.settled.insert(rank)),
                 Ok(false) if loss == Loss::Left && !self.is_late(rank) => {}
@@ -124,14 +124,14 @@ impl Queue {
         }
     }
 
-    /// Whether a network has had its time to tell what this rank had taken before it left. The roster knows of the rank's end before the
-    /// rank's interface has acknowledged what it took.
+    /// Whether [`LEAVING`] has passed since this rank left. The roster knows that a rank has ended before the rank's interface has acknowledged
+    /// the requests that it took.
     fn is_late(&mut self, rank: usize) -> bool {
         let now = self.stream.virtual_time().unwrap_or_else(|| self.begun.elapsed());
         now.saturating_sub(*self.left_since.entry(rank).or_insert(now)) > LEAVING
     }
 
-    /// Whether requests to this rank may be under way.
+    /// Whether requests to this rank may be in flight.
     pub(super) fn may_be_under_way(&self, rank: usize) -> bool {
         self.partners.contains(&rank) && !self.settled.contains(&rank)
     }
@@ -148,7 +148,7 @@ impl Queue {
     #[cold]
     fn note(&mut self, error: &Error, shared: &Shared) -> Progress {
         if let Error::PeerLost { rank, .. } = error {
-            // The error may name another rank that was lost before.
+            // The error may name another rank that was lost earlier.
             match self.stream.take_unmet() {
                 Some(unmet) => shared.corrupt(unmet),
                 None if self.may_be_under_way(*rank) => shared.corrupt(*rank),
@@ -160,11 +160,11 @@ impl Queue {
         Progress::Failed
     }
 
-    /// The end of a wait that found all complete.
+    /// Ends a wait that found all requests complete.
     #[inline]
     fn complete(&mut self, shared: &Shared, id: QueueId) -> Result<()> {
         if self.refused {
-            // Told once: nothing of these requests is under way.
+            // Returned once: none of these requests is in flight.
             self.refused = false;
             return Err(Code(codes::ERROR));
         }
@@ -300,13 +300,14 @@ impl Process {
         }
     }
 
-    /// Waits until all requests that were posted on a queue are complete, those that other threads post meanwhile too: what was written is in effect at its target and may be changed here,
-    /// and what was read is there. Requests on other queues do not delay it. On mapped memory requests are complete when they are posted.
+    /// Waits until all requests that were posted on a queue are complete, also those that other threads post meanwhile. Then written data is
+    /// in effect at its target and its source may be changed, and read data is here. Requests on other queues do not delay it. On mapped
+    /// memory requests are complete when they are posted.
     ///
-    /// A request to a process that left in good order is complete if the process had taken it. Over TCP that is known; where the network does
-    /// not tell, the request has failed. After [`codes::ERROR`] of a request that was under way each further wait is the same error until
-    /// [`Process::queue_purge`]. Requests that were posted to a process that was lost before are told of once, when the others are complete:
-    /// the next wait is for what is posted later, as programs for GPI-2 expect.
+    /// If a process left in good order, a request to it is complete if the process took it. Over TCP that is known; on a network that does
+    /// not tell, the request has failed. If a request in flight has failed, every wait returns [`codes::ERROR`] until
+    /// [`Process::queue_purge`]. If requests were posted to a process that was lost already, one wait returns [`codes::ERROR`], when the other
+    /// requests are complete; the next wait is for requests posted later, as programs for GPI-2 expect.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if a request has failed: look at

@@ -183,7 +183,7 @@ pub(super) struct Shared {
     ranges: Box<[Range; SEGMENTS]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
-    /// A bit for each queue that there is. Changed by threads that have its slot; only one in the monitor sets one.
+    /// A bit for each queue that exists. A thread changes a bit while it holds the queue's slot; only a thread in the monitor sets one.
     present: AtomicU32,
     /// A bit for each queue with reads under way that set notifications here.
     pub(super) reads: AtomicU32,
@@ -263,17 +263,17 @@ impl Shared {
         })
     }
 
-    /// The queues that there are, a bit for each. A look at the slots would wait while a thread posts on one.
+    /// The queues that exist, a bit for each. Looking at the slots instead would wait while a thread posts.
     pub(super) fn present(&self) -> u32 {
         self.present.load(Ordering::Relaxed)
     }
 
-    /// Makes a queue, by a thread that is in the monitor, where there is none.
+    /// Makes a queue in a slot that has none. The calling thread is in the monitor.
     ///
     /// # Errors
     /// What `open` returns; as [`Shared::enter`].
     pub(super) fn make_queue(&self, id: QueueId, open: impl FnOnce() -> Result<Queue>) -> Result<()> {
-        // Kept until the bit is set: a thread that deletes this queue comes after.
+        // Held until the bit is set, so that a thread that deletes this queue comes later.
         let mut entry = self.enter(id)?;
         *entry = Some(open()?);
         self.present.fetch_or(1 << id, Ordering::Relaxed);

@@ -136,7 +136,7 @@ impl Drop for Unwound<'_> {
     }
 }
 
-/// Tells the origin of a message whose inline completion handler, or the function of its target event, panics.
+/// Tells the origin of a message that its inline completion handler, or the function of its target event, has panicked.
 struct Unfinished<'a>(&'a Domain, Finish);
 
 impl Drop for Unfinished<'_> {
@@ -233,7 +233,7 @@ impl Domain {
             let _running = self.runs(Running::Header);
             let name = || queue::header_name(handler);
             messages.run_told(from, name, || {
-                // `None`: there is no memory for the data.
+                // Returns `None` without memory for the data.
                 if address == CLOSURE {
                     let data = if let Data::Here(data) = &data { Some(*data) } else { None };
                     let announced = Announced { from, header, len: len as usize, data };
@@ -276,7 +276,7 @@ impl Domain {
         Some(true)
     }
 
-    /// Refuses a message: both tasks are told, its origin has its data back, and no fence waits for it.
+    /// Refuses a message: both tasks get the error, the origin may change the data again, and no fence waits for the message.
     #[cold]
     fn refuse(&self, finish: &Finish, number: Option<u64>, refusal: Refusal) {
         self.tell_refused(finish.from, number, refusal);
@@ -284,7 +284,8 @@ impl Domain {
         self.arrived(finish.from, finish.ticket);
     }
 
-    /// Tells this task and `from` that a message of that one cannot be delivered; `number` is that of an announced one.
+    /// Tells this task and task `from` that a message of `from` cannot be delivered. `number` is the number of the message if it was
+    /// announced.
     #[cold]
     pub(super) fn tell_refused(&self, from: usize, number: Option<u64>, refusal: Refusal) {
         self.fail(refusal.failure(from, self.world.rank(), from));
@@ -292,7 +293,7 @@ impl Domain {
         self.tell(from, kind::REFUSED, &[code, number.map_or(0, |number| number + 1), what, detail]);
     }
 
-    /// The completion event of a message does not happen. Counters stay as they are; functions and futures are told.
+    /// Tells the origin that the completion event of a message cannot happen. Functions and futures get the error; counters do not move.
     #[cold]
     pub(super) fn fail_completion(&self, finish: &Finish, code: i32) {
         if Event::from_word(finish.completion).is_deferred() {
@@ -300,10 +301,10 @@ impl Domain {
         }
     }
 
-    /// The data of a message cannot be brought to its place: nothing waits for it any more.
+    /// Ends a message whose data cannot be brought to its place, so that nothing waits for it any more.
     #[cold]
     fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
-        // A completion handler does not run. Its parameter is the program's, or memory that pieces may still reach.
+        // The completion handler does not run. Its parameter is not freed: it is the program's, or memory to which pieces may still come.
         let Landed { finish, role, .. } = landed;
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
@@ -419,7 +420,7 @@ impl Domain {
                 Data::Here(data) => self.deliver_described(messages, handler, header, data, finish)?,
                 Data::Offered(number, offered) => {
                     let mut data = Vec::new();
-                    // Another task tells the length.
+                    // The length comes from another task, so it may be too large.
                     if data.try_reserve_exact(usize::try_from(len).ok()?).is_err() {
                         let refusal = Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len);
                         self.refuse_described((handler, header), finish, Some(number), refusal);

@@ -133,7 +133,7 @@ impl std::fmt::Debug for Answer {
 /// # }
 /// ```
 ///
-/// The number that [`raw`](super::raw) calls take is for those who promise not to use it here:
+/// A closure cannot use the handle that [`raw`](super::raw) calls take without `unsafe`:
 /// ```compile_fail,E0133
 /// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi, raw};
 /// # fn f(lapi: &Lapi) {
@@ -181,7 +181,7 @@ unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void
 }
 
 impl Domain {
-    /// Runs a closure as a header handler. Where the data goes, and what runs then; `None` without memory for the data.
+    /// Runs a closure as a header handler. Returns where the data goes, or `None` without memory for it; sets what runs then.
     pub(super) fn call_closure(
         &self,
         index: usize,

@@ -86,7 +86,7 @@ pub(super) struct Domain {
     pub(super) targets: RefCell<BTreeMap<usize, Signal>>,
     /// Bells of the program, which live as long as the handle.
     pub(super) bells: RefCell<Vec<crate::world::Bell>>,
-    /// Rings that found no room: bell and task. Polls ring again.
+    /// Rings that found no room, as bell and task. Later polls retry them.
     pub(super) rings: RefCell<Vec<(usize, usize)>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
@@ -292,13 +292,13 @@ impl Domain {
         self.own_thread.is_some()
     }
 
-    /// Records that a message of or to task `peer` failed, for the next call that makes progress.
+    /// Records that a message from or to task `peer` failed. The next call that makes progress returns the code.
     #[cold]
     pub(super) fn fault(&self, code: i32, peer: usize) {
         self.fail(Failure::of_code(code, What::Message, peer));
     }
 
-    /// Records what failed, for the next call that makes progress.
+    /// Records a failure. The next call that makes progress returns its code.
     #[cold]
     pub(super) fn fail(&self, failure: Failure) {
         let mut faults = self.faults.borrow_mut();
@@ -307,7 +307,7 @@ impl Domain {
         }
     }
 
-    /// Records that a handler of this task has panicked, in this thread, for a message of task `from`, which was told.
+    /// Records that a handler of this task has panicked in this thread, for a message of task `from`, which knows of it.
     #[cold]
     pub(super) fn panicked(&self, from: usize) {
         match told_of(self.world.rank()) {

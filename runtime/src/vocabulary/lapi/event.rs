@@ -33,7 +33,7 @@ impl Event {
         Event(word)
     }
 
-    /// Whether the domain knows what it stands for.
+    /// Whether it is in the domain's list of deferred events.
     pub(super) fn is_deferred(self) -> bool {
         self.0 & 1 == 1
     }
@@ -51,7 +51,7 @@ pub(super) enum Deferred {
     Here(CompletionHandler, *mut c_void),
     /// Happens when it has been called so many times.
     Last(u64, Event),
-    /// What a message with closures has asked for.
+    /// The signal of a message with closures.
     Signal(Signal),
 }
 
@@ -65,12 +65,12 @@ impl Domain {
 
     /// Forgets an event: from now on nothing happens.
     pub(super) fn forget(&self, event: Event) {
-        // Dropped when the list is free: it may be the program's.
+        // Dropped after the list is released: the program's drop code may run.
         let forgotten = self.deferred.borrow_mut().remove(&event.0);
         drop(forgotten);
     }
 
-    /// Forgets an event that cannot happen any more, for the reason that `code` tells. Functions and futures are told.
+    /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
         let failed = self.deferred.borrow_mut().remove(&event.0);
@@ -101,8 +101,8 @@ impl Domain {
         unsafe { self.count(event.0, from) };
     }
 
-    /// Moves the counter at an address, for a message of task `from`. Below [`LOC_ADDRTBL_SZ`] it is the index of a target event; 0 is
-    /// nothing.
+    /// Moves the counter at an address, for a message of task `from`. An address below [`LOC_ADDRTBL_SZ`] is the index of a target event;
+    /// for 0 nothing happens.
     ///
     /// # Safety
     /// The counter is valid.

@@ -19,8 +19,8 @@ use crate::world::Builder;
 pub struct Code(pub i32);
 
 impl Code {
-    /// What this thread was told last with this code: which task, what and where. Of a panic of a handler it is the task, the handler, and
-    /// the place in its source. `None` for what is wrong with an argument.
+    /// The last failure with which a call of this thread returned this code: the task, the kind of transfer and a text. After a panic of a
+    /// handler the text names the handler and the place in its source. `None` if the code is about an argument.
     pub fn failure(self) -> Option<Failure> {
         Failure::last(self.0)
     }
@@ -94,12 +94,13 @@ impl Lapi {
 
     /// The handle, for [`raw`](super::raw) calls.
     ///
-    /// It is a number, which a closure can take along to the thread that runs it. There a call that waits would wait for the end of its own
-    /// handler.
+    /// It is a number, so a closure can capture it and use it on the thread that runs the closure. A call that waits there would wait for the
+    /// end of its own handler.
     ///
     /// # Safety
-    /// No handler of this job uses it for a call that waits, is collective or ends the handle: the fences, `term`, `address_init`, the waits
-    /// for counters, `probe`, `msgpoll`. And nobody ends it with [`raw::term`](super::raw::term) while this value lives.
+    /// - No handler of this job uses it for a call that waits, is collective or ends the handle: the fences, `term`, `address_init`, the waits
+    ///   for counters, `probe`, `msgpoll`.
+    /// - The program does not end it with [`raw::term`](super::raw::term) while this value lives.
     pub unsafe fn handle(&self) -> Handle {
         self.handle
     }
@@ -197,20 +198,21 @@ impl<'a> Message<'a> {
         self
     }
 
-    /// What happens when the message has let go of the data: a counter moves, a bell rings, a future ends, a function runs.
+    /// Sets the origin event: what happens when the data may be dropped. See [`Signal`]: a counter moves, a bell rings, a future becomes
+    /// ready, or a function runs.
     pub fn origin(mut self, signal: impl Into<Signal>) -> Message<'a> {
         self.sending.origin = Some(signal.into());
         self
     }
 
-    /// What happens at the target when the completion handler has returned, or, if there is none, when the data is in its place: the index
-    /// of its [`Lapi::target_event`].
+    /// Names the target event, by the index that the target has given to [`Lapi::target_event`]. It happens when the completion handler has
+    /// returned, or, without a completion handler, when the data is in its place.
     pub fn target(mut self, index: usize) -> Message<'a> {
         self.sending.target = index;
         self
     }
 
-    /// What happens here after that.
+    /// Sets the completion event: what happens at this task once the message has been handled at the target.
     pub fn completion(mut self, signal: impl Into<Signal>) -> Message<'a> {
         self.sending.completion = Some(signal.into());
         self
@@ -276,7 +278,7 @@ impl<'a> Sending<'a> {
         let keep: Keep = Some((data, counter));
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
-        // - the domain holds what other events move until they have come;
+        // - the domain holds the signals of the other events until these have come;
         // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
         let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
         if let (Err(_), Ok(domain)) = (&sent, port::enter(handle)) {

@@ -1,4 +1,4 @@
-//! What went wrong, with its text: which task, what, and where. A code says the kind alone.
+//! Failures: the task, the kind of transfer and a text behind a code.
 
 use std::cell::RefCell;
 
@@ -17,7 +17,7 @@ pub enum What {
     Rmw = 2,
     /// An active message.
     Message = 3,
-    /// The job.
+    /// The job as a whole, or no transfer.
     Job = 4,
 }
 
@@ -38,14 +38,14 @@ impl What {
     }
 }
 
-/// Why a call returned its code. Each thread keeps its last one: see [`Failure::last`].
+/// Why a call returned its code. Each thread keeps its last failure: see [`Failure::last`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The code.
     pub code: i32,
-    /// What it is about.
+    /// The kind of transfer.
     pub what: What,
-    /// The task that it is about: the one that failed, whose handler or address it is, or that sent the message.
+    /// The task that failed, that has the handler or the address, or that sent the message.
     pub task: Option<usize>,
     /// What happened and where: for a panic the task, the handler, its text, file and line.
     pub text: String,
@@ -56,24 +56,24 @@ thread_local! {
 }
 
 impl Failure {
-    /// What a call of this thread returned last of what went wrong with a message or with the job, if its code is `code`. What is wrong
-    /// with an argument is told by its code alone; an earlier failure with the same code is then found here.
+    /// The last failure of a message or of the job that a call of this thread returned, if its code is `code`. Errors of arguments keep no
+    /// failure: after one, this may return an earlier failure with the same code.
     pub fn last(code: i32) -> Option<Failure> {
         let last = LAST.try_with(|last| last.try_borrow().ok().and_then(|last| last.clone()));
         last.ok().flatten().filter(|last| last.code == code)
     }
 
-    /// Keeps it for [`Failure::last`], and gives its code: for a library that makes calls out of these.
+    /// Keeps it for [`Failure::last`], logs it, and returns its code. For a library that wraps these calls.
     #[cold]
     pub fn keep(self) -> i32 {
         let code = self.code;
         tracing::warn!(code, text = self.text, "a LAPI call fails");
-        // A thread that ends has nobody to ask for it.
+        // Fails only in a thread that ends, where nobody asks for it.
         let _ = LAST.try_with(|last| last.replace(Some(self)));
         code
     }
 
-    /// With a code, about a message of or to `task`.
+    /// A failure with this code, of a transfer from or to `task`.
     #[cold]
     pub(super) fn of_code(code: i32, what: What, task: usize) -> Failure {
         let text = codes::text(code).unwrap_or("An unknown code.");
@@ -98,14 +98,14 @@ impl Failure {
     }
 }
 
-/// Why a message cannot be delivered. Both tasks are told.
+/// Why a message cannot be delivered. Both tasks get it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refusal {
     pub(super) code: i32,
     pub(super) what: What,
     /// The index, the address or the length that is wrong.
     pub(super) detail: u64,
-    /// The address is of the task that sent the message.
+    /// Whether the address is one of the task that sent the message, and not of the target.
     pub(super) of_origin: bool,
 }
 
@@ -114,7 +114,7 @@ impl Refusal {
         Refusal { code, what, detail, of_origin: false }
     }
 
-    /// An address of the target.
+    /// An address of the target is wrong.
     pub(super) fn bad_address(what: What, address: u64) -> Refusal {
         Refusal::new(codes::BAD_ADDRESS, what, address)
     }
@@ -127,7 +127,7 @@ impl Refusal {
         Refusal { code: code as i32, what: What::from_word(what & 0xFF), detail, of_origin: what >> 8 & 1 == 1 }
     }
 
-    /// As told to one of the two tasks, of which `about` is the other.
+    /// The failure that one of the two tasks gets; `about` is the other task.
     #[cold]
     pub(super) fn failure(self, from: usize, to: usize, about: usize) -> Failure {
         let Refusal { code, what, detail, of_origin } = self;

@@ -3,12 +3,12 @@
 //! [`raw`] has the calls as C has them: handles by value, raw pointers, and codes, which [`codes`] lists. A [`Job`] is this task's place
 //! in a job; `Init` makes a handle on it, `Term` ends the handle.
 //!
-//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and each of the three events of a message is a counter, a bell, a future
-//! or a function: a [`Signal`]. For all else there is its [`Lapi::handle`].
+//! [`Lapi`] is for Rust: handlers are closures, buffers are owned, and each of the three events of a message moves a counter, rings a bell,
+//! ends a future or runs a function: see [`Signal`]. All other calls take its [`Lapi::handle`].
 //!
-//! What is here and not in the engine: the engine's messages, fences and barriers belong to one thread, whose calls they are made in. Those of
-//! LAPI come from every thread, run handlers while they wait, and end when data is in a place that the target has named, so fences count
-//! messages by tickets, barriers are made of messages, and vectors travel as groups of parts.
+//! This module does not use the engine's fences and barriers, since these belong to one thread. LAPI's calls come from every thread, run
+//! handlers while they wait, and complete when data is in a place that the target has named. So fences count messages by tickets, barriers
+//! are made of messages, and vectors travel as groups of parts.
 //!
 //! # Rows that stand
 //!
@@ -48,8 +48,8 @@
 //! In polling mode messages move while a thread of the task is in a call. In interrupt mode a thread of the runtime moves them too, when no
 //! call has for 1 ms; header handlers may then run on that thread. The calls that make progress are the waits, `Getcntr`, `Probe`,
 //! the fences, and what sends while it waits for room. Each of them returns, once, the code of something that was wrong with a message:
-//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has its text: which task, what
-//! and where. What sends leaves that to the next call.
+//! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has the task, the kind of
+//! transfer and the text. Calls that send leave the code to the next call.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
 //! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped
@@ -106,7 +106,8 @@ mod kind {
     pub(super) const FETCHED: u64 = 1;
     /// Lets this completion event happen.
     pub(super) const COMPLETED: u64 = 2;
-    /// A message was refused: the code, the number plus one if it was announced, what it was, and what was wrong.
+    /// A message was refused: the code; its number plus one if it was announced, else 0; the kind of transfer; and the index, address or
+    /// length that was wrong.
     pub(super) const REFUSED: u64 = 3;
     /// Asks for an answer when so many messages of the sender are in place.
     pub(super) const FENCE: u64 = 4;
@@ -116,9 +117,9 @@ mod kind {
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;
-    /// The data of a vector message may be changed: the event, and the code with which it does not happen.
+    /// The data of a vector message may be changed: the event, and `SUCCESS` or the code because of which it cannot happen.
     pub(super) const FREED: u64 = 8;
-    /// This completion event does not happen, and the code that tells why.
+    /// This completion event cannot happen, because of this code.
     pub(super) const FAILED: u64 = 9;
 }
 

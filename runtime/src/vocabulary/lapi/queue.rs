@@ -37,7 +37,7 @@ pub(super) struct Work {
 // SAFETY: the header handler that named the completion handler and its parameter guarantees that another thread may run it.
 unsafe impl Send for Work {}
 
-/// What a panic calls a completion handler.
+/// The name of a completion handler in the error of a panic.
 #[cold]
 pub(super) fn name(of: u64, is_inline: bool) -> String {
     let inline = if is_inline { "inline " } else { "" };
@@ -47,7 +47,7 @@ pub(super) fn name(of: u64, is_inline: bool) -> String {
     }
 }
 
-/// What a panic calls a header handler.
+/// The name of a header handler in the error of a panic.
 #[cold]
 pub(super) fn header_name(of: u64) -> String {
     if of < LOC_ADDRTBL_SZ as u64 { format!("header handler {of}") } else { format!("header handler at {of:#x}") }
@@ -66,7 +66,7 @@ pub(super) struct Queue {
     calls: Calls,
 }
 
-/// Counts a handler that has run, also if it unwinds.
+/// Counts a handler as run when it is dropped, also if the handler unwinds.
 struct Ends<'a> {
     queue: &'a Queue,
     handle: Handle,
@@ -112,7 +112,7 @@ impl Queue {
         // A handle that ended since has nothing to move.
         if let Ok(domain) = port::enter(handle) {
             match outcome {
-                // The function of a target event may panic too. This thread goes on: others wait for what is left.
+                // The function of a target event may panic too. This thread goes on, since other threads wait for the handlers that are left.
                 Ok(()) => match catch_unwind(AssertUnwindSafe(|| domain.finish(finish))) {
                     Ok(()) => {}
                     Err(_) => domain.panicked(finish.from),

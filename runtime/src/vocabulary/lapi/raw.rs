@@ -361,7 +361,8 @@ pub unsafe fn amsend(
 ///
 /// # Safety
 /// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has,
-///   or it is one where no task has memory, which is [`codes::BAD_ADDRESS`]; so are more than 8 KiB that the target cannot reach, there and here;
+///   or it is an address where no task has memory: then the call returns [`codes::BAD_ADDRESS`]. If the target cannot reach `tgt_addr`, more
+///   than 8 KiB are [`codes::BAD_ADDRESS`] at both ends;
 /// - the counters are as those of [`amsend`].
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn put(

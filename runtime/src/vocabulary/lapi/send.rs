@@ -109,7 +109,7 @@ const LEAST_ADDRESS: u64 = 4096;
 /// No task has memory from this address on: x86-64 leaves at most 56 bits to programs, other processors may ignore the highest bits.
 const END_OF_MEMORY: u64 = if cfg!(target_arch = "x86_64") { 1 << 56 } else { u64::MAX };
 
-/// Whether an address is one where no task has memory. All others only the task itself could tell.
+/// Whether no task has memory at an address. For all other addresses only the task itself can tell.
 #[inline(always)]
 pub(super) fn is_nowhere(address: u64, len: u64) -> bool {
     address < LEAST_ADDRESS || address.saturating_add(len) > END_OF_MEMORY
@@ -126,7 +126,7 @@ pub(super) fn check_counter(what: What, to: u32, address: u64) -> Result<(), i32
     }
 }
 
-/// The code of a call that names memory which task `to` does not have.
+/// The code of a call that names an address where task `to` has no memory.
 #[cold]
 pub(super) fn bad_address(what: What, to: u32, address: u64) -> i32 {
     let text = format!("no task has memory at address {address:#x}, which is named as one of task {to}");

@@ -136,7 +136,7 @@ impl Shape {
         }
     }
 
-    /// The address of a place where no task has memory.
+    /// The address of a place of this shape where no task has memory, if there is one.
     pub(super) fn find_nowhere(&self) -> Option<u64> {
         let is_bad = |number: usize| {
             let (address, len) = self.part(number);

@@ -1,4 +1,4 @@
-//! What happens at the events of a message with closures: counters move, bells ring, futures end.
+//! Signals: what happens at the events of a message with closures. A counter moves, a bell rings, a future ends or a function runs.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::{Counter, codes};
 use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome};
 
-/// A bell of a job: a count at every task, which events of any task ring. Made by [`Lapi::bell`], and there until the job ends.
+/// A bell of a job: a count at every task, which events of all tasks can increment. Made by [`Lapi::bell`]; it lives until the handle ends.
 ///
-/// Whoever sees a ring sees what the ringer had put there before.
+/// A task that sees a ring also sees what the ringing task had put there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bell {
     handle: u32,
@@ -22,8 +22,8 @@ pub struct Bell {
 /// What happens when an event of a message comes: made from a reference to a [`Counter`] or a [`Completion`], which is a future, from a
 /// [`Bell`], or from a function by [`Signal::call`].
 ///
-/// If the event cannot come any more, because the target has refused the message or its handler has panicked, futures and functions get
-/// an error; counters and bells stay as they are.
+/// If the target refuses the message or its handler panics, the event cannot come. Then futures and functions get an error, counters do
+/// not move and bells do not ring.
 #[derive(Debug)]
 pub struct Signal(Kind);
 
@@ -40,8 +40,8 @@ impl Signal {
         Signal(Kind::Ring(bell, task))
     }
 
-    /// Calls `function` with the outcome. It runs where the event comes: in a call that makes progress, on the thread of interrupt mode, or,
-    /// for a target event, on the handler thread. It can neither send nor wait.
+    /// Calls `function` with the outcome. It runs on the thread where the event comes: in a call that makes progress, on the thread of
+    /// interrupt mode, or, after a completion handler that was queued, on the handler thread. It can neither send nor wait.
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Signal {
         Signal(Kind::Once(Outcome::call(function)))
     }
@@ -55,12 +55,12 @@ impl Signal {
         }
     }
 
-    /// The event of the counter alone, which needs no list.
+    /// The counter, if it is one: its event needs no entry in the domain's list.
     pub(super) fn counter(&self) -> Option<&Arc<Counter>> {
         if let Kind::Count(counter) = &self.0 { Some(counter) } else { None }
     }
 
-    /// For the next message, if this is for more than one.
+    /// The same signal for the next message; `None` if it serves one message only.
     fn again(&self) -> Option<Signal> {
         match &self.0 {
             Kind::Count(counter) => Some(Signal(Kind::Count(Arc::clone(counter)))),
@@ -77,7 +77,7 @@ impl From<&Arc<Counter>> for Signal {
     }
 }
 
-/// Makes the future wait for this event too.
+/// Makes the future wait for this event, among others.
 impl From<&Completion> for Signal {
     fn from(completion: &Completion) -> Signal {
         Signal(Kind::Once(completion.into()))
@@ -99,7 +99,7 @@ impl Lapi {
         Ok(Bell { handle: self.number(), number: bells.len() - 1 })
     }
 
-    /// Makes progress until the bell was rung at this task at least `rings` times in all, and tells how often.
+    /// Makes progress until the bell was rung at this task at least `rings` times in all. Returns how often it was rung.
     ///
     /// # Errors
     /// As [`Lapi::wait`]; [`codes::HNDL_INVALID`] for a bell of another job.
@@ -112,19 +112,20 @@ impl Lapi {
         wait(domain, "waiting for a bell", |domain| Some(rung(domain)).filter(|rung| *rung >= rings)).map_err(Code)
     }
 
-    /// Makes progress until the events of `completion` have come. In interrupt mode it can be awaited too, in any executor.
+    /// Makes progress until the events of `completion` have come. In interrupt mode it can also be awaited, in any executor.
     ///
     /// # Errors
-    /// As [`Lapi::wait`]. What `Completion` tells of its events, as its own error, is [`codes::RUNTIME`], with its text.
+    /// As [`Lapi::wait`]. If an event of `completion` failed, [`codes::RUNTIME`]; [`Code::failure`] has the text.
     pub fn wait_completion(&self, completion: &Completion) -> Result<(), Code> {
         let domain = enter_outside(self.number()).map_err(Code)?;
         let outcome = wait(domain, "waiting for a completion", |_| completion.outcome()).map_err(Code)?;
         outcome.map_err(|error| Code(codes::of_error(&error)))
     }
 
-    /// Sets the target event with this index, 1 to 255, of this task: what happens here when a message that names it, by
-    /// [`Message::target`](super::Message::target), has been handled. Counters and bells are for all messages; a future or a function is
-    /// for the next one.
+    /// Sets the target event of this task with this index, 1 to 255. It happens when a message that names the index by
+    /// [`Message::target`](super::Message::target) has been handled here. A counter or a bell serves all messages, a future or a function
+    /// the next one only. A message that names an index without an event is handled; the next call that makes progress here returns
+    /// [`codes::CNTR_NULL`].
     ///
     /// # Errors
     /// [`codes::ADDR_HNDL_RANGE`]; [`codes::HNDL_INVALID`] for a bell of another job.
@@ -142,12 +143,12 @@ impl Lapi {
 }
 
 impl Domain {
-    /// The event of a message for a signal.
+    /// Defers a signal, and returns its event for a message.
     pub(super) fn event_of(&self, signal: Option<Signal>) -> Event {
         signal.map_or(Event::NONE, |signal| self.defer(Deferred::Signal(signal)))
     }
 
-    /// Lets what a signal names happen, for a message of task `from`.
+    /// Performs a signal, for a message of task `from`.
     #[cold]
     pub(super) fn signal(&self, signal: Signal, outcome: Result<(), i32>, from: usize) {
         match (signal.0, outcome) {
@@ -168,7 +169,7 @@ impl Domain {
         }
     }
 
-    /// Rings a bell, now or at a later poll: a poll does not wait for room.
+    /// Rings a bell, now or in a later poll, since a poll must not wait for room.
     fn ring(&self, bell: usize, task: usize) {
         let rung = self.bells.borrow().get(bell).map_or(Ok(()), |bell| bell.ring(task));
         match rung {
@@ -181,7 +182,7 @@ impl Domain {
         }
     }
 
-    /// Rings that found no room are tried again.
+    /// Retries rings that found no room.
     #[inline]
     pub(super) fn ring_again(&self) {
         if !self.rings.borrow().is_empty() {
@@ -189,7 +190,7 @@ impl Domain {
         }
     }
 
-    /// A message of task `from` is done that names the target event with this index.
+    /// Performs the target event with this index, for a message of task `from` that has been handled.
     #[cold]
     pub(super) fn target_event(&self, index: usize, from: usize) {
         let mut targets = self.targets.borrow_mut();

@@ -34,7 +34,7 @@ pub(super) struct Group {
     asked: u64,
     rest: VecDeque<Span>,
     then: Then,
-    /// The code of a part that could not be brought to its place.
+    /// The code of the first part that could not be brought to its place.
     failed: Option<i32>,
 }
 
@@ -498,7 +498,7 @@ impl Domain {
         Some(())
     }
 
-    /// Refuses a message of this module whose data cannot be had, with its handler and header: what waits for it ends, at both tasks.
+    /// Refuses a message of this module whose data cannot be fetched, by its handler and header, so that nothing waits for it at either task.
     #[cold]
     pub(super) fn refuse_described(
         &self,
@@ -513,7 +513,7 @@ impl Domain {
             (own::AMV, Some(([_, event, _, what, _], _))) => {
                 drop(Unwound { domain: self, finish, event, asks: what >> 8 != 1, code });
             }
-            // Parts, and requests for them, are never longer than what travels with its header.
+            // Parts, and requests for parts, always fit in a message with their header.
             _ => {
                 self.fail_completion(&finish, code);
                 self.arrived(from, finish.ticket);
@@ -531,8 +531,8 @@ impl Domain {
         self.part_ended(name, len, finish, None);
     }
 
-    /// Counts bytes of a group that are in place, or are not for the reason that a code tells: then nothing happens at the end, and no counter
-    /// moves.
+    /// Counts bytes of a group that are in place, or, with a code, that could not be brought to their place. Then no event of the group
+    /// happens and no counter moves.
     pub(super) fn part_ended(&self, name: Name, len: u64, finish: Finish, failed: Option<i32>) {
         let (from, key) = (finish.from, (finish.from, name.number));
         let mut groups = self.groups.borrow_mut();

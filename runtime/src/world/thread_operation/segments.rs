@@ -1,4 +1,4 @@
-//! Operations with events of a context, on segments.
+//! Operations of a context on segments, with events.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::world::segment_atomics::ATOMIC;
 use crate::world::{AtomicElement, ThreadReservedSegments, ThreadSegment};
 
 /// # On segments
-/// Numbers, bounds and what reaches the memory are those of [`ThreadContext::put_segment`](crate::ThreadContext::put_segment).
+/// Numbers, bounds, and which memory needs progress of its rank, are as for
+/// [`ThreadContext::put_segment`](crate::ThreadContext::put_segment).
 ///
 /// # Examples
 /// ```
@@ -24,7 +25,7 @@ use crate::world::{AtomicElement, ThreadReservedSegments, ThreadSegment};
 ///         scope.spawn(move || -> bellwether::Result<()> {
 ///             context.operation().effect(&done).put_segment(other, number, 8, &[7; 8])?;
 ///             context.wait_counter(&done, 1)?;
-///             // It is there now. So is what this gets of it.
+///             // The bytes are in effect there. A get brings them back.
 ///             context.operation().effect(&done).get_segment((other, number, 8), &into, 0, 8)?;
 ///             context.wait_counter(&done, 2)?;
 ///             let ticket = context.operation().effect(&done).fetch_segment(AtomicOp::Add, other, number, 0, 1u64)?;
@@ -61,9 +62,9 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// Copies `len` bytes from a segment, `place` is its rank, its number and the first byte, to byte `at` of `into`, a segment of this rank.
-    /// They are there at the effect event, which comes before the call returns where the kernel or the processor copies. Closing `into` waits for
-    /// them.
+    /// Copies `len` bytes from a segment to byte `at` of `into`, a segment of this rank. `place` is the rank, the number and the first byte of
+    /// the source. At the effect event the bytes are in `into`; where the kernel or the processor copies, that event comes before the call
+    /// returns. Closing `into` waits for the bytes.
     ///
     /// # Errors
     /// As [`ThreadContext::get_segment_into`](crate::ThreadContext::get_segment_into); as [`ThreadOperation::put`].
@@ -99,7 +100,8 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if that is `expected`. As [`ThreadOperation::fetch_segment`].
+    /// Stores `new` in the word at byte `offset` of segment `number` of `rank` if the word is `expected`. Otherwise as
+    /// [`ThreadOperation::fetch_segment`].
     ///
     /// # Errors
     /// As [`ThreadOperation::fetch_segment`].
@@ -119,7 +121,7 @@ impl ThreadOperation<'_> {
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`, as [`ThreadReservedSegments::put`].
     ///
     /// # Errors
-    /// As [`ThreadReservedSegments::put`]; as [`ThreadOperation::put`], also if `reserved` is of another world.
+    /// As [`ThreadReservedSegments::put`]; as [`ThreadOperation::put`]; [`Error::InvalidArgument`] if `reserved` is of another world.
     #[track_caller]
     pub fn put_reserved(
         self,
@@ -144,7 +146,7 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// Copies `len` bytes from segment 0 or 1 of a rank, as [`ThreadOperation::get_segment`].
+    /// Copies `len` bytes from segment 0 or 1 of a rank to `into`, as [`ThreadOperation::get_segment`].
     ///
     /// # Errors
     /// As [`ThreadOperation::get_segment`]; as [`ThreadOperation::put_reserved`].
@@ -165,7 +167,7 @@ impl ThreadOperation<'_> {
     }
 
     /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on a word of segment 0 or 1, as [`ThreadReservedSegments::fetch`]. `place` is
-    /// the rank, the number and the first byte. At the effect event the result has the former value.
+    /// the rank, the number and the first byte of the word. At the effect event the result has the former value.
     ///
     /// # Errors
     /// As [`ThreadOperation::fetch_segment`]; as [`ThreadOperation::put_reserved`].
@@ -185,7 +187,7 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// Stores `new` in a word of segment 0 or 1 if that is `expected`. As [`ThreadOperation::fetch_reserved`].
+    /// Stores `new` in a word of segment 0 or 1 if the word is `expected`. Otherwise as [`ThreadOperation::fetch_reserved`].
     ///
     /// # Errors
     /// As [`ThreadOperation::fetch_reserved`].
@@ -250,7 +252,7 @@ impl ThreadOperation<'_> {
 
 impl ThreadReservedSegments<'_> {
     /// # Errors
-    /// [`Error::InvalidArgument`] if it is another world's.
+    /// [`Error::InvalidArgument`] if it is of another world.
     fn check_of(&self, stream: &Stream) -> Result<()> {
         if self.context.stream().identity() == stream.identity() {
             return Ok(());

@@ -173,7 +173,7 @@ impl Inner {
                     place += 1;
                 }
                 Err(error) => {
-                    // Its sender keeps the value until it hears of it.
+                    // The sender keeps the value until it is told.
                     if !matches!(error, Error::PeerLost { .. }) {
                         self.tell_fetched(world, key.from(), number);
                     }

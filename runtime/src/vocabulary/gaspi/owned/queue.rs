@@ -153,8 +153,8 @@ impl<'g> Queue<'g> {
     /// Waits until all requests of this queue are complete; requests on other queues do not delay it.
     ///
     /// # Errors
-    /// [`codes::TIMEOUT`]: call it again; [`codes::ERROR`] if a request has failed, as of [`Process::wait`]: see [`Gaspi::states`](super::Gaspi::states), then call
-    /// [`Queue::purge`].
+    /// [`codes::TIMEOUT`]: call it again; [`codes::ERROR`] if a request has failed, as in [`Process::wait`]: see
+    /// [`Gaspi::states`](super::Gaspi::states), then call [`Queue::purge`].
     pub fn wait(&self, timeout: Timeout) -> Result<()> {
         self.process()?.wait(self.id, timeout)
     }
