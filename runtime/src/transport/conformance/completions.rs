@@ -199,6 +199,22 @@ pub fn u10_completion_status<R: Rig>() {
     assert_eq!(twice.status(), Err(Error::Canceled));
 }
 
+/// U10: the peer dies during a put without completion: the endpoint does not say that all had arrived.
+pub fn u10_death_before_arrival<R: Rig>() {
+    let duo = Duo::<R>::new();
+    let (memory, key) = duo.remote(large::<R>());
+    duo.a.interface.set_error_handler(Some(Box::new(|_, _| {})));
+    let source = filled(&duo, large::<R>(), 5);
+    let posted = put(&duo, &source, &key, None);
+    duo.rig.kill(1);
+    // Where a put is done inside the call there is no middle of it.
+    if posted == Posted::InProgress {
+        duo.until("the loss", || !matches!(duo.a.ep().flush(Flush::REMOTE, None), Ok(Posted::InProgress)));
+        let all = bytes(&memory) == pattern(large::<R>(), 5);
+        assert!(all || !duo.a.ep().had_arrived(), "a part of it is missing");
+    }
+}
+
 /// U11: without completion a flush is enough to reuse the buffer.
 pub fn u11_no_completion<R: Rig>() {
     let duo = Duo::<R>::new();

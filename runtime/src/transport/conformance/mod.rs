@@ -34,7 +34,7 @@ macro_rules! conformance {
             $crate::conformance!(@rows $rig, ($($meta)?):
                 u01_objects u02_capabilities_are_attributes u03_capability_bits u04_primitives u05_atomics
                 u06_atomic_results_need_no_key u07_three_return_values u08_completion_counts u09_fewer_operations_than_count
-                u10_completion_status u11_no_completion u12_local_is_not_remote u13_flush u14_flush_flags
+                u10_completion_status u10_death_before_arrival u11_no_completion u12_local_is_not_remote u13_flush u14_flush_flags
                 u15_interface_flush u16_order_is_exposed u17_fence u18_implicit_completion u19_completion_thread
                 u20_message_handler_thread u21_handlers_send_but_do_not_nest u22_retention u23_retainable_flag
                 u24_message_ids u25_short_messages u26_packing_callback u27_packing_limit u28_get_packed
