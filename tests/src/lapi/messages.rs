@@ -308,7 +308,8 @@ pub(super) fn l12(task: &Task) {
         {
             let mut seen = lock(&seen);
             let inline = seen.done.iter().position(|(tag, _)| *tag == 2).expect("it has run");
-            let call = seen.calls.iter().find(|call| call.header.tag == 2).expect("it came");
+            // Replies have the same tag.
+            let call = seen.calls.iter().find(|call| call.header == sent).expect("it came");
             assert_eq!(Some(seen.done_on[inline]), call.thread, "on the thread of the header handler");
             assert_eq!(seen.done_codes, [codes::SUCCESS], "it may send to the source");
             seen.gate = true;
