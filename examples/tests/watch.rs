@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Far from what any of these takes.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `body`, which waits for the process `id`. After [`LIMIT`] that is killed, so that the wait ends.
 fn limited<R>(what: &str, id: u32, body: impl FnOnce() -> R) -> R {

@@ -268,7 +268,7 @@ fn plots_are_written() {
 fn peers_that_are_absent_are_said() {
     let mut command = bellwether(&["bench", "put", "--quick", "--json", "--against", "mpi-rma,oshmem,ucx"]);
     command.env("PATH", "/nonexistent");
-    let done = common::run(command);
+    let done = common::run_within(LIMIT, command);
     assert_eq!(done.code(), 0, "{done:?}");
     assert_eq!(lines(&done).len(), 1);
     for peer in ["mpi-rma", "oshmem", "ucx"] {

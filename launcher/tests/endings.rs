@@ -73,7 +73,7 @@ fn the_first_cause_is_told_once_with_a_line_for_each_rank() {
         3) touch \"$0.last\"; exec sleep 60;; \
         *) while ! [ -e \"$0\" ] || kill -0 $(cat \"$0\") 2>/dev/null; do sleep 0.01; done; \
            for i in 1 2 3; do echo lost a peer >&2; done; exit 7;; esac";
-    let mut command = script(4, &["--grace", "3s"], text);
+    let mut command = script(4, &["--grace", "10s"], text);
     command.arg(&dying);
     let done = run(command);
     assert_eq!(done.code(), 137, "{}", done.err);
@@ -134,9 +134,9 @@ fn one_that_ignores_sigterm_is_killed() {
 fn the_time_limit_names_who_still_ran() {
     let text = "[ $BELLWETHER_RANK = 1 ] && exit 0; sleep 60";
     // Time for rank 1 to end.
-    let done = run(script(4, &["--timeout", "3s"], text));
+    let done = run(script(4, &["--timeout", "8s"], text));
     assert_eq!(done.code(), 124);
-    assert!(done.err.contains("longer than the 3s"), "{}", done.err);
+    assert!(done.err.contains("longer than the 8s"), "{}", done.err);
     assert!(done.err.contains("still running: ranks 0, 2-3\n"), "{}", done.err);
     assert_eq!(statuses(&done)[1], statuses(&done)[1].replace("exit 1", ""), "{}", done.err);
     assert!(statuses(&done)[1].starts_with("  rank 1: exit 0 after"), "{}", done.err);

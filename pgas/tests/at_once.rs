@@ -71,7 +71,7 @@ fn puts(world: &World, posts: bool) -> Result<()> {
 fn puts_of_arrays_that_find_no_room_are_refused() {
     for seed in 0..2 {
         for posts in [false, true] {
-            let _guard = watchdog::guard(format!("seed {seed}, futures: {posts}"), Duration::from_secs(120));
+            let _guard = watchdog::guard(format!("seed {seed}, futures: {posts}"), Duration::from_secs(600));
             let mut config = Config::new(2, seed).wild();
             (config.flow.slots, config.flow.credits) = (1, 1);
             config.served_asleep = false;

@@ -48,7 +48,7 @@ fn lines(world: &World) -> Result<()> {
 
 #[test]
 fn futures_and_what_refuses_them_name_their_line() {
-    let _guard = watchdog::guard("lines of futures", Duration::from_secs(120));
+    let _guard = watchdog::guard("lines of futures", Duration::from_secs(600));
     for outcomes in [threads(2, lines), Simulated::new(sim::Config::new(2, 1)).run(lines)] {
         outcomes.expect("the job runs").into_iter().collect::<Result<()>>().expect("as asserted");
     }

@@ -180,7 +180,7 @@ fn ranks_that_push_other_items_or_another_way_are_told() {
 
 #[test]
 fn a_lost_peer_is_told() {
-    let _guard = bellwether_tests::watchdog::guard("a_lost_peer_is_told", Duration::from_secs(60));
+    let _guard = bellwether_tests::watchdog::guard("a_lost_peer_is_told", Duration::from_secs(600));
     let ends = threads(3, |world| {
         let least = Options { items: 1, memory: 0, ..Options::new(world) };
         let mut push = Push::new(world, &least, |_: u64| ())?;

@@ -178,12 +178,16 @@ pub fn messages_at_once(
     const MOST: usize = 100_000;
     const AFTER: usize = 300;
     world.set_state(Rc::clone(&heard.count));
-    let total = world.alloc::<u64>(1)?;
+    let (total, away) = (world.alloc::<u64>(1)?, world.alloc::<u64>(1)?);
     world.barrier()?;
     if world.rank() == 1 {
+        // Out of the barrier, which would deliver.
+        away.put(0, 0, 1)?;
+        world.fence();
         stay_away();
         world.wait_until(|| total.load(0) > 0 && heard.count.get() as u64 >= total.load(0))?;
     } else if world.rank() == 0 {
+        world.wait_until(|| away.load(0) == 1)?;
         let (mut sent, mut refused) = (0, 0);
         let context = (way >= OF_CONTEXTS).then(|| world.context()).transpose()?;
         let counted = Counter::new();

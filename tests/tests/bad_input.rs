@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_runtime::vocabulary::cheetah::{Bell, Controller, FunctionId, MatchingHandler};
 use bellwether_runtime::{Context, Error, Loss, Settings, Threads, World, threads};
 use bellwether_tests::cheetah::Memory;
-use bellwether_tests::process::{command, run};
+use bellwether_tests::process::{command, launched, run};
 use bellwether_tests::watchdog;
 
 /// A job in which something has gone wrong is over by then, on a busy machine.
@@ -634,14 +634,15 @@ fn a_call_whose_closure_panics_in_another_process_is_answered_with_what_it_said(
     let settings: [&[(&str, &str)]; 3] =
         [&[], &[("BELLWETHER_TRANSPORT", "shm-contract")], &[("BELLWETHER_LANE_DEPTH", "1"), ("BELLWETHER_SPIN", "0")]];
     for settings in settings {
-        let mut ring = command(env!("CARGO_BIN_EXE_ring"));
-        ring.env("BELLWETHER_RANKS", "3").envs(settings.iter().copied()).args(["handler", "1"]);
+        // With time for rank 2 to tell it after the end of rank 1.
+        let mut ring = launched(env!("CARGO_BIN_EXE_ring"), 3);
+        ring.envs(settings.iter().copied()).args(["handler", "1"]);
         let outcome = run(&mut ring, Duration::from_secs(60)).expect_failure();
         // Of rank 2, which called. Rank 1 is the cause, though rank 2 may be gone first.
         assert!(outcome.stderr.contains("Error: rank 1: `ring::run::{{closure}}` panicked at "), "{outcome:#?}");
         assert!(outcome.stderr.contains("ring.rs:"), "{outcome:#?}");
         assert!(outcome.stderr.contains(": no 7 here; that rank ends unless"), "{outcome:#?}");
-        assert!(outcome.stderr.contains("BELLWETHER_RANKS: rank 1 (pid "), "{outcome:#?}");
+        assert!(outcome.stderr.contains("bellwether: rank 1 (pid "), "{outcome:#?}");
         assert!(outcome.stderr.contains("failed first: exit 101"), "{outcome:#?}");
     }
 }

@@ -48,12 +48,11 @@ fn surroundings() -> Vec<(usize, &'static str, bool, Settings)> {
 }
 
 fn run(name: &str) {
-    let _guard = watchdog::guard(name, Duration::from_secs(150));
     let (name, row) = row(name).expect("a row of the table");
     let timing = std::env::var_os("TIMING").is_some();
     for (ranks, what, full, settings) in surroundings() {
         let start = std::time::Instant::now();
-        watchdog::at(format!("{name}: {ranks} contexts, {what}"));
+        let _guard = watchdog::guard(format!("{name}: {ranks} contexts, {what}"), Duration::from_secs(150));
         let load = Load::new(full, &settings);
         Threads::new(ranks)
             .settings(settings)

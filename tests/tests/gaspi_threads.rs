@@ -29,10 +29,9 @@ fn surroundings() -> Vec<(usize, &'static str, Settings)> {
 }
 
 fn run(name: &str) {
-    let _guard = watchdog::guard(name, LIMIT);
     let (name, row) = row(name).expect("a row of the table");
     for (ranks, what, settings) in surroundings() {
-        watchdog::at(format!("{name}: {ranks} processes, {what}"));
+        let _guard = watchdog::guard(format!("{name}: {ranks} processes, {what}"), LIMIT);
         let ran = Threads::new(ranks).settings(settings).build(|builder| {
             let process = Process::start(builder).expect("starts");
             let task = Task { process, virtual_time: false, emulated: cfg!(bellwether_tsan) };

@@ -31,10 +31,9 @@ fn surroundings(name: &str) -> Vec<(usize, &'static str, Settings)> {
 }
 
 fn run(name: &str) {
-    let _guard = watchdog::guard(name, LIMIT);
     let (name, row) = row(name).expect("a row of the table");
     for (ranks, what, settings) in surroundings(name) {
-        watchdog::at(format!("{name}: {ranks} tasks, {what}"));
+        let _guard = watchdog::guard(format!("{name}: {ranks} tasks, {what}"), LIMIT);
         let attaches = settings.cross_memory_attach;
         let ran = Threads::new(ranks).settings(settings).build(|builder| {
             let job = Job::start(builder).expect("starts");

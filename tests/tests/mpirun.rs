@@ -13,7 +13,7 @@ const MIXED: &str = env!("CARGO_BIN_EXE_mpi_mixed");
 const START: &str = env!("CARGO_BIN_EXE_start");
 const LIMIT: Duration = Duration::from_secs(60);
 /// A job with a dead rank is over by then; `mpirun` itself takes about a second.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(40);
 
 fn mpirun() -> Command {
     let mut mpirun = command("mpirun");

@@ -27,10 +27,9 @@ fn surroundings() -> Vec<(usize, &'static str, Settings)> {
 }
 
 fn run(name: &str) {
-    let _guard = watchdog::guard(name, LIMIT);
     let (name, row) = row(name).expect("a row of the table");
     for (ranks, what, settings) in surroundings() {
-        watchdog::at(format!("{name}: {ranks} ranks, {what}"));
+        let _guard = watchdog::guard(format!("{name}: {ranks} ranks, {what}"), LIMIT);
         let mapped = settings.transport == Transport::Auto;
         let ran = Threads::new(ranks).settings(settings).deadline(LIMIT).run(|world| {
             let share = if mapped { 5 } else { 1 };
@@ -44,7 +43,7 @@ bellwether_tests::ucp_row_tests!(run);
 
 #[test]
 fn w06_a_million_ping_pongs_lose_nothing() {
-    const LIMIT: Duration = Duration::from_secs(600);
+    const LIMIT: Duration = Duration::from_secs(1800);
     let _guard = watchdog::guard("a million ping-pongs", LIMIT);
     let ran = Threads::new(2).deadline(LIMIT).run(|world| {
         let (mapped, announced) = (true, true);

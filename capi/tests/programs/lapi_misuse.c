@@ -488,11 +488,14 @@ static void memory(void) {
     CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
     least = limit, least.rlim_cur = 1 << 20;
     free(spare);
+    /* No other thread asks for memory meanwhile. */
+    OK(LAPI_Senv(hndl, INTERRUPT_SET, 0));
     CHECK(setrlimit(RLIMIT_AS, &least) == 0);
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED,
             LAPI_Amsendv(hndl, (uint)next, (void *)note, NULL, 0, &vector, &counter, &other, &third));
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Xfer(hndl, &what));
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    OK(LAPI_Senv(hndl, INTERRUPT_SET, 1));
     fence_all();
     nothing(__LINE__);
     OK(LAPI_Term(hndl));

@@ -13,7 +13,7 @@ use bellwether::{Result, Simulated, World, sim};
 fn deadline(message: String) -> Sender<()> {
     let (done, ended) = mpsc::channel::<()>();
     std::thread::spawn(move || {
-        if ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(Duration::from_secs(300)) == Err(RecvTimeoutError::Timeout) {
             // Past the test harness, which keeps what is printed until the test ends.
             let _ = writeln!(std::io::stderr(), "{message}");
             std::process::abort();

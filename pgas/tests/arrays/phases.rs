@@ -228,7 +228,7 @@ fn parts_of_whole_pages_are_one_array_to_every_way_in() {
     let mut settings = Settings::default();
     settings.huge_pages = HugePages::Off;
     for ranks in [2, 3] {
-        let _guard = watchdog::guard(format!("small pages on {ranks} threads"), std::time::Duration::from_secs(100));
+        let _guard = watchdog::guard(format!("small pages on {ranks} threads"), std::time::Duration::from_secs(600));
         let outcomes = Threads::new(ranks).settings(settings.clone()).run(body).expect("the job runs");
         outcomes.into_iter().for_each(|outcome| outcome.expect("every element is found"));
     }

@@ -7,7 +7,7 @@ use bellwether_tests::watchdog;
 
 /// Runs `body` on two ranks of an orderly network. What it gets tells how long something takes.
 fn timed(name: &str, body: impl Fn(&World, &dyn Fn() -> u64) -> Result<()> + Sync) {
-    let _guard = watchdog::guard(name, std::time::Duration::from_secs(100));
+    let _guard = watchdog::guard(name, std::time::Duration::from_secs(600));
     let mut config = Config::new(2, 5);
     // Far more than anything else takes.
     config.latency = 100_000;

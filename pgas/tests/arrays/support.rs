@@ -6,7 +6,7 @@ use bellwether::array::{Distribution, Layout, near_square};
 use bellwether::{Result, Simulated, World, sim::Config};
 use bellwether_tests::watchdog;
 
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `body` on thread ranks and on simulated ones; each run ends within the limit.
 #[track_caller]

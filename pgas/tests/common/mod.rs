@@ -8,7 +8,7 @@ use bellwether::{Result, Simulated, World, sim, threads};
 use bellwether_tests::watchdog;
 
 /// Longest a test may take.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `program` on threads, on 1, 2, 3, 5, 7 and 16 ranks.
 pub fn on_threads(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {

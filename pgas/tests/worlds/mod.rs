@@ -8,7 +8,7 @@ use bellwether::{Result, Settings, Simulated, Threads, World, sim};
 use bellwether_tests::watchdog;
 
 /// Far from what any of these takes.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `body` on threads, on each of these numbers of ranks.
 pub fn on_threads(settings: &Settings, ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {

@@ -291,12 +291,13 @@ mod causes {
 
     #[test]
     fn a_killed_rank_is_the_cause_though_others_panic_because_of_it() {
-        let script = "case $BELLWETHER_RANK in 2) kill -9 $$;; 1) sleep 0.2; exit 101;; *) exit 0;; esac";
+        // Behind rank 2: it is not started after that one's end, so whatever comes first, rank 2 is the cause.
+        let script = "case $BELLWETHER_RANK in 2) kill -9 $$;; 3) sleep 0.2; exit 101;; *) exit 0;; esac";
         let outcome = run(4, script, |job| {
             job.leave(0);
             job.miss(0);
             job.mark_lost(2, Loss::Signaled(libc::SIGKILL));
-            job.mark_lost(1, Loss::Panicked);
+            job.mark_lost(3, Loss::Panicked);
         });
         assert_killed(&outcome, 2);
     }

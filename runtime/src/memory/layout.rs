@@ -1,8 +1,8 @@
 //! Where things lie in a rank's slot. All offsets count from the start of the slot.
 //!
 //! ```text
-//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | table | statics |  arena  | own segments |  heap  |
-//! 0                                                                            control_len                         arena + stride/4 + stride/8 ... stride
+//! | status, flags | exchange | places | handlers | connections | segments | handled | doorbell | credits | lanes | lanes of contexts | gathered | table | statics |  arena  | own segments |  heap  |
+//! 0                                                                            control_len                                    arena + stride/4 + stride/8 ... stride
 //! ```
 //!
 //! Doorbell, credits and lanes are for the ranks of this host: the others send over a network. What networks access comes before them,
@@ -121,6 +121,8 @@ pub struct SlotLayout {
     pub context_lanes: usize,
     /// Slots of such a lane, a power of two.
     pub context_lane_depth: usize,
+    /// What ranks of one host have brought to a reduction that one of them does for all; see [`SlotLayout::gathered`].
+    gathered: usize,
     /// Entries of the segment table, backed with memory as they are used.
     pub table: usize,
     /// Static data of the executable, where that is symmetric.
@@ -167,7 +169,9 @@ impl SlotLayout {
         let context_lanes_len = CONTEXT_LANES * (2 + context_lane_depth) * LINE;
         let most = doorbell + most_for_lanes(ranks.min(HOST_RANKS_MAX), depth);
         debug_assert!(control_len <= most, "{here} of {ranks} ranks: {control_len} bytes in {most}");
-        let table = (most + context_lanes_len).next_multiple_of(super::node::HUGE_PAGE);
+        let gathered = (most + context_lanes_len).next_multiple_of(4096);
+        let gathered_len = 2 * ranks.min(HOST_RANKS_MAX) * LINE;
+        let table = (gathered + gathered_len).next_multiple_of(super::node::HUGE_PAGE);
         let statics = (table + SEGMENT_BLOCKS * SEGMENT_BLOCK * SEGMENT_LEN).next_multiple_of(super::node::HUGE_PAGE);
         let statics_len = (stride / 16).next_multiple_of(super::node::HUGE_PAGE);
         let arena = statics + statics_len;
@@ -189,6 +193,7 @@ impl SlotLayout {
             control_len,
             context_lanes,
             context_lane_depth,
+            gathered,
             table,
             statics,
             statics_len,
@@ -210,6 +215,13 @@ impl SlotLayout {
     /// The flag line of a round of a barrier: the flag, then two digests, used in turn. That of round 0 is also the counter's.
     pub fn barrier_flag(&self, round: usize) -> usize {
         (2 + round) * LINE
+    }
+
+    /// Where a rank puts up to a line that it brings to a reduction which the last one in a barrier by the counter does for all:
+    /// `half` is 0 and 1 in turn. Used in the slot of rank 0, where the ranks are on one host: they lie in few pages there, and one
+    /// rank reads them all.
+    pub fn gathered(&self, half: usize, rank: usize) -> usize {
+        self.gathered + (2 * rank + half) * LINE
     }
 
     /// How to reach this rank over a network: the length of its address, the address, then the registered pieces of its slot.
@@ -279,7 +291,8 @@ mod tests {
             assert!(layout.lane_depth.is_power_of_two());
             assert!(ranks * layout.lane_depth * LINE <= LANE_BUDGET);
             assert!(layout.lane(ranks) <= layout.control_len && layout.control_len <= layout.context_lanes);
-            assert!(layout.context_lane(CONTEXT_LANES) <= layout.table);
+            assert!(layout.context_lane(CONTEXT_LANES) <= layout.gathered(0, 0));
+            assert!(layout.gathered(0, ranks) <= layout.table);
             assert!(layout.table < layout.statics && layout.statics + layout.statics_len == layout.arena);
             assert!(layout.arena + layout.arena_len == layout.own_segments);
             assert!(

@@ -16,7 +16,7 @@ use crate::engine::{Engine, HeapRange, Running};
 use crate::error::{Error, Result};
 use crate::hash::{self, mix};
 use crate::memory::copy;
-use crate::memory::layout::EXCHANGE_LEN;
+use crate::memory::layout::{EXCHANGE_LEN, LINE};
 use crate::message::Messages;
 
 /// What a rank does while it waits.
@@ -177,12 +177,19 @@ impl Exchange {
         const DATA: usize = size_of::<Title>();
         // Of equal contributions only digests are compared, unless ranks differ.
         let is_direct = barrier.is_direct() && !matches!(wanted, Wanted::Equal);
-        // SAFETY: our own board; all ranks that read its last contents have entered a barrier since, which we have passed, at
+        let is_gathered = matches!(wanted, Wanted::Combined) && barrier.is_central() && len <= LINE;
+        let data_of = |rank| match is_gathered {
+            // SAFETY: a line in the slot of rank 0, which it has committed before it arrived: barriers by a counter are of one host.
+            true => unsafe { engine.node.slot(0).add(engine.layout.gathered(half, rank)) },
+            // SAFETY: inside the board.
+            false => unsafe { at(rank).add(DATA) },
+        };
+        // SAFETY: our own board, or line; all ranks that read its last contents have entered a barrier since, which we have passed, at
         // the latest above.
         unsafe {
             copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
             if !is_direct {
-                copy::copy(at(engine.rank).add(DATA), see.mine().as_ptr(), len);
+                copy::copy(data_of(engine.rank), see.mine().as_ptr(), len);
             }
             if !self.written[half].replace(Some(written)).is_some_and(|before| before.is_same(&written)) {
                 let facts = asked.facts(call, noted);
@@ -209,8 +216,7 @@ impl Exchange {
             }
             let from = match is_direct {
                 true => barrier.shown(engine, rank),
-                // SAFETY: inside the board.
-                false => unsafe { at(rank).add(DATA) },
+                false => data_of(rank),
             };
             // SAFETY: the board is committed, and neither it nor the place is written again before this rank enters the next
             // barrier.

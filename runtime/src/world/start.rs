@@ -90,6 +90,10 @@ impl MappedRank {
         let (layout, MappedRank { rank, job, node }) = (self.layout(settings), self);
         let control = layout.control_len.next_multiple_of(node.granule(0));
         node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
+        if *rank == 0 && job.ranks_here() == job.ranks() {
+            let end = layout.gathered(0, job.ranks()).next_multiple_of(4096);
+            node.commit(0, layout.gathered(0, 0), end, 1, "memory to start", "")?;
+        }
         let table = Table::new(node, &layout, *rank);
         if settings.static_data && table.statics().1 == 0 {
             let laid = node.lay_statics(*rank, layout.statics, layout.statics_len, shared);

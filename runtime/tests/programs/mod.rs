@@ -478,6 +478,8 @@ fn what_is_wrong_with_a_message_does_not_break_a_collective() {
             world.allreduce_sum(&mut sum).expect("sums");
         }
         assert_eq!(sum, [12]);
+        // A rank that is the last in each barrier waits in none, and has delivered nothing.
+        tell(world.poll().map(drop));
         tell(world.barrier());
         told
     });
@@ -574,18 +576,24 @@ fn who_sleeps_is_woken() {
     const ROUNDS: u64 = 60;
     let mut settings = settings();
     settings.spin = Some(0);
-    let program = |world: &World| -> Result<Duration> {
+    let program = |world: &World| -> Result<Vec<Duration>> {
         let (bell, other) = (world.bell()?, 1 - world.rank());
+        let mut waits = Vec::new();
+        let mut wait = |round| {
+            let start = Instant::now();
+            bell.wait(round)?;
+            waits.push(start.elapsed());
+            Ok::<_, Error>(())
+        };
         world.barrier()?;
-        let start = Instant::now();
         for round in 1..=ROUNDS {
             // Long enough for the other to fall asleep.
             if world.rank() == 0 {
                 std::thread::sleep(Duration::from_millis(2));
                 bell.ring(other)?;
-                bell.wait(round)?;
+                wait(round)?;
             } else {
-                bell.wait(round)?;
+                wait(round)?;
                 std::thread::sleep(Duration::from_millis(2));
                 bell.ring(other)?;
             }
@@ -594,12 +602,13 @@ fn who_sleeps_is_woken() {
                 world.barrier()?;
             }
         }
-        Ok(start.elapsed())
+        Ok(waits)
     };
-    for took in Threads::new(2).settings(settings).run(program).expect("starts") {
-        let took = took.expect("no rank is lost");
-        // A sleeper looks up by itself after 50 ms.
-        assert!(took < Duration::from_millis(25) * 2 * ROUNDS as u32, "{took:?}");
+    for waits in Threads::new(2).settings(settings).run(program).expect("starts") {
+        let waits = waits.expect("no rank is lost");
+        // A sleeper looks up by itself after 50 ms. On a busy machine some waits take as long though it is woken.
+        let short = waits.iter().filter(|took| **took < Duration::from_millis(40)).count();
+        assert!(short >= waits.len() / 4, "{waits:?}");
     }
 }
 

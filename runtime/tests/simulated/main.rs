@@ -18,7 +18,7 @@ fn watchdog() {
     static START: std::sync::Once = std::sync::Once::new();
     START.call_once(|| {
         std::thread::spawn(|| {
-            std::thread::sleep(Duration::from_secs(600));
+            std::thread::sleep(Duration::from_secs(1200));
             eprintln!("a test of this file hangs");
             std::process::abort();
         });

@@ -353,7 +353,7 @@ pub fn one_is_stopped(task: &Task) {
         watchdog::at("a process that is stopped");
         std::thread::scope(|scope| {
             // More than a network takes.
-            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 4096), 1, 1, Block))));
+            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 16 << 10), 1, 1, Block))));
             let begin = Instant::now();
             while begin.elapsed() < SHORT_STOP {
                 assert_eq!(p.queue_num(), Ok(8));

@@ -277,21 +277,22 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
 
 /// What calls return that handlers may not make.
 pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
-    let (counter, mut value) = (Counter::new(), 0);
+    // A message to oneself moves it when this has returned.
+    let (counter, mut value): (&Counter, _) = (Box::leak(Box::new(Counter::new())), 0);
     let mut table = [0; 64];
     let other = (from + 1) % super::query(handle, raw::query::NUM_TASKS) as u32;
     let (null, none) = (std::ptr::null(), std::ptr::null());
     // SAFETY: all is valid.
     unsafe {
         vec![
-            raw::waitcntr(handle, &counter, 0, &mut value),
+            raw::waitcntr(handle, counter, 0, &mut value),
             raw::probe(handle),
             raw::fence(handle),
             raw::gfence(handle),
             raw::address_init(handle, 1, table.as_mut_ptr()),
             raw::term(handle),
             raw::amsend(handle, from, TAKE, null, 0, null, 0, none, none, none),
-            raw::amsend(handle, other, TAKE, null, 0, null, 0, &counter, &counter, &counter),
+            raw::amsend(handle, other, TAKE, null, 0, null, 0, counter, counter, counter),
         ]
     }
 }

@@ -112,6 +112,8 @@ unsafe impl<const N: usize> Sync for Static<N> {}
 
 static AREA: Static<{ 20 << 10 }> = Static([const { UnsafeCell::new(0) }; 20 << 10]);
 static ARRIVED: Counter = Counter::new();
+/// Of l38_attached: where tasks are threads, rows may run beside each other.
+static SAID: Counter = Counter::new();
 static FREE: Counter = Counter::new();
 static WORD: AtomicI64 = AtomicI64::new(0);
 
@@ -199,7 +201,7 @@ pub(super) fn l38_attached(task: &Task) {
         let last = place(handle).1 - 1;
         let memory: Box<[AtomicU8]> = (0..LEN).map(|_| AtomicU8::new(7)).collect();
         let there = all(handle, memory.as_ptr() as u64)[last];
-        let said = all(handle, (&raw const ARRIVED) as u64)[last] as *const Counter;
+        let said = all(handle, (&raw const SAID) as u64)[last] as *const Counter;
         let origin = Counter::new();
         if me == 0 {
             let (got, data) = (Shared::new(LEN), vec![9; LEN]);
@@ -217,7 +219,7 @@ pub(super) fn l38_attached(task: &Task) {
             if task.attaches && me != 0 {
                 spin_until("a long put", || memory[LEN - 1].load(Ordering::Acquire) == 9);
             }
-            wait(handle, &ARRIVED, 1, "the target's counter");
+            wait(handle, &SAID, 1, "the target's counter");
         }
         gfence(handle);
         if me == last {

@@ -123,16 +123,24 @@ fn the_first_death_is_the_cause_whatever_its_number() {
 
 #[test]
 fn of_ranks_that_give_up_together_the_one_that_said_why_is_named() {
-    let script = "[ $BELLWETHER_RANK = 2 ] && { sleep 0.2; echo because >&2; exit 2; }; sleep 0.1; exit 2";
-    let outcome = run(3, script, &mut Owner::default());
+    // No rank is started when one has failed: the others end when rank 2 runs.
+    let note = std::env::temp_dir().join(format!("bellwether-said-why-{}", std::process::id()));
+    let script = "[ $BELLWETHER_RANK = 2 ] && { : >$NOTE; sleep 0.2; echo because >&2; exit 2; }
+        until [ -e $NOTE ]; do sleep 0.01; done; exit 2";
+    let outcome = run(3, script, &mut Owner { env: vec![("NOTE".into(), note.clone().into())], ..Owner::default() });
+    std::fs::remove_file(&note).expect("rank 2 has written it");
     assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 2, .. })), "{outcome:?}");
 }
 
 #[test]
 fn a_consequence_is_not_the_cause_even_if_it_ended_first() {
-    let script = "[ $BELLWETHER_RANK = 1 ] && { sleep 0.2; exit 101; }; sleep 0.1; exit 1";
-    let mut owner = Owner { consequences: vec![0, 2], ..Owner::default() };
+    let note = std::env::temp_dir().join(format!("bellwether-consequence-{}", std::process::id()));
+    let script = "[ $BELLWETHER_RANK = 1 ] && { : >$NOTE; sleep 0.2; exit 101; }
+        until [ -e $NOTE ]; do sleep 0.01; done; exit 1";
+    let env = vec![("NOTE".into(), note.clone().into())];
+    let mut owner = Owner { env, consequences: vec![0, 2], ..Owner::default() };
     let outcome = run(3, script, &mut owner);
+    std::fs::remove_file(&note).expect("rank 1 has written it");
     assert!(matches!(outcome.cause, Some(Cause::Failed { rank: 1, .. })), "{outcome:?}");
     assert_eq!(outcome.status(), 101);
 }

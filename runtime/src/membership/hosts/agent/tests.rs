@@ -149,7 +149,7 @@ fn every_host_learns_of_every_rank_and_of_its_end() {
     let agents: Vec<_> = hosts.iter_mut().map(|host| host.agent.take()).collect();
     std::thread::scope(|scope| agents.into_iter().for_each(|agent| drop(scope.spawn(move || drop(agent)))));
     assert!(hosts.iter().all(|host| !host.job.any_lost()));
-    assert!((0..4).all(|rank| hosts[0].job.loss(rank) == Some(Loss::Left)));
+    hosts[0].waits_for(|job| (0..4).all(|rank| job.loss(rank) == Some(Loss::Left)));
 }
 
 #[test]
