@@ -104,7 +104,7 @@ impl Engine {
     pub(super) fn find_deadlock_in_virtual_time(&self) -> bool {
         let Some(waits) = self.waits_of_all() else { return false };
         self.job.set_deadlocked(&waits);
-        self.notify_all();
+        self.networks.notify_all();
         true
     }
 

@@ -102,7 +102,7 @@ impl Engine {
         let mut tasks = Running { engine: self, list: self.tasks.list.take() };
         let before = tasks.list.len();
         let _driving = Driving::new(self);
-        let _polling = self.begin_polling();
+        let _polling = self.failures.begin_polling();
         tasks.list.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
         before - tasks.list.len() + tracked
     }

@@ -36,10 +36,8 @@ impl Engine {
     /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to others meanwhile. Whichever
     /// of them uses it next wakes that thread first. `false`: there is something to do, or something that wakes nobody may come.
     pub(crate) fn begin_doze(&self) -> bool {
-        let wakes_nobody = !self.networks.is_empty()
-            || self.has_pending()
-            || self.tasks.any.get()
-            || self.losses.borrow().has_doubts();
+        let wakes_nobody =
+            !self.networks.is_empty() || self.has_pending() || self.tasks.any.get() || self.failures.has_doubts();
         if !wakes_nobody {
             self.disarm();
         }

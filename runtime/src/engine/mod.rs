@@ -20,6 +20,7 @@ mod networks;
 mod open;
 mod operation;
 mod others;
+mod own_segments;
 mod pending;
 mod pieces;
 mod ready;
@@ -64,7 +65,6 @@ use self::operation::Operation;
 
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
-use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;
 use crate::memory::layout::{SlotLayout, Status};
@@ -87,9 +87,7 @@ pub struct Engine {
     /// The blocks of the symmetric heap that this rank holds.
     pub blocks: Blocks,
     /// The segments of this rank, beside the symmetric heap.
-    segments: segments::Segments,
-    /// How segments of mapped ranks are found.
-    pub(crate) mapped_segments: Arc<MappedSegments>,
+    pub(crate) segments: own_segments::Segments,
     /// The layout of a slot.
     pub layout: SlotLayout,
     /// The settings of the job.
@@ -106,34 +104,26 @@ pub struct Engine {
     pub(crate) networks: Networks,
     /// What this rank has to remember of operations over networks.
     remote: remote::Remote,
-    /// Ranks that this rank can no longer reach over their network.
-    losses: RefCell<Losses>,
+    /// Failed peers.
+    pub(crate) failures: failures::Failures,
     /// The wait under way, and how this rank waits.
     waiting: wait::Waiting,
     /// The descriptor of programs that wait outside this library.
     wakeup: wakeup::Slot,
     /// Operations that met backpressure.
     outbox: pending::Outbox,
-    /// Offsets of words at rank 0 that count the ranks that dropped a block; [`Engine::hand_back`] rings them.
-    releases: RefCell<Vec<usize>>,
     /// Operations with events.
     tracking: RefCell<track::Tracking>,
     /// Tasks that every poll advances.
     tasks: drive::Tasks,
     /// Messages sent and delivered, to know when all have arrived.
     traffic: Cell<[u64; 2]>,
-    /// Errors of delivered messages. Each poll returns one.
-    faults: faults::Faults,
+    /// Errors of delivered messages.
+    pub(crate) faults: faults::Faults,
     /// Streams of operations beside this one.
     contexts: context::Contexts,
     /// This rank is in a collective call.
     in_collective: Cell<bool>,
-    /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
-    polling: Cell<bool>,
-    /// This rank agrees with others on who is gone.
-    ignores_losses: Cell<bool>,
-    /// How many ranks that are gone this rank goes on without.
-    accepted: Cell<u64>,
     /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
@@ -182,16 +172,16 @@ impl Engine {
         }
         job.prepare_to_ring();
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
-        let segments = segments::Segments::new(&node, &layout);
-        let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes, &nodes));
+        let mapped_segments = MappedSegments::new(rank, &job, &node, layout, &routes, &nodes);
+        let failures = failures::Failures::new(rank, &job);
+        let faults = faults::Faults::new(failures.cuts());
         Engine {
             rank,
             size,
             job,
             node,
             blocks: Blocks::default(),
-            segments,
-            mapped_segments,
+            segments: own_segments::Segments::new(mapped_segments),
             layout,
             settings,
             nodes,
@@ -200,20 +190,16 @@ impl Engine {
             routes,
             networks,
             remote: remote::Remote::default(),
-            losses: RefCell::default(),
+            failures,
             waiting,
             wakeup: wakeup::Slot::default(),
             outbox,
-            releases: RefCell::default(),
             tracking: RefCell::default(),
             tasks: drive::Tasks::default(),
             traffic: Cell::new([0; 2]),
-            faults: faults::Faults::default(),
+            faults,
             contexts: context::Contexts::default(),
             in_collective: Cell::new(false),
-            polling: Cell::new(false),
-            ignores_losses: Cell::new(false),
-            accepted: Cell::new(0),
             between: Cell::new(false),
         }
     }
@@ -248,8 +234,8 @@ impl Engine {
     #[inline(always)]
     pub fn poll(&self) -> Result<usize> {
         let done = self.turn();
-        if self.faults.any.get() {
-            return self.take_fault().map(|()| done);
+        if self.faults.any() {
+            return self.faults.take().map(|()| done);
         }
         Ok(done)
     }
@@ -301,7 +287,7 @@ impl Engine {
         if done != 0
             && let Some(error) = self.interface.take_error()
         {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
         done
     }
@@ -420,15 +406,6 @@ impl Engine {
         })
     }
 
-    /// The error for a peer that failed or left. If it left, this also notes for the launcher that this rank missed it.
-    #[cold]
-    pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
-        if cause == Loss::Left {
-            self.job.miss(rank);
-        }
-        Error::PeerLost { rank, cause, doing: doing.into() }
-    }
-
     #[cold]
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
@@ -436,7 +413,7 @@ impl Engine {
             // If it left because another rank died, the error names that rank.
             Some(cause) => {
                 let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
-                Err(self.lost(rank, cause, doing))
+                Err(self.failures.lost(rank, cause, doing))
             }
         }
     }

@@ -184,7 +184,7 @@ impl Engine {
         }
         match send() {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
-            Err(error) => self.set_fault(error),
+            Err(error) => self.faults.keep(error),
         }
     }
 
@@ -254,7 +254,7 @@ impl Engine {
     #[cold]
     pub(super) fn do_unasked(&self, to: usize, operation: Operation<&[u8]>) {
         if let Err(error) = self.try_unasked(to, operation) {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
     }
 
@@ -320,15 +320,15 @@ impl Engine {
         if !self.is_own() {
             return 0;
         }
-        let _polling = self.begin_polling();
+        let _polling = self.failures.begin_polling();
         let mut done = 0;
         let mut pending = self.outbox.queues.borrow_mut();
         pending.retain(|to, queue| {
-            let cut = || self.losses.borrow().cuts().contains(*to).then_some(Loss::Disconnected);
+            let cut = || self.failures.is_cut(*to).then_some(Loss::Disconnected);
             if let Some(cause) = self.job.loss(*to).or_else(cut) {
                 if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.outbox.answers.get()))
                 {
-                    self.set_fault(Error::PeerLost {
+                    self.faults.keep(Error::PeerLost {
                         rank: *to,
                         cause,
                         doing: "sending what had found no room".into(),
@@ -344,7 +344,7 @@ impl Engine {
                     Ok(Sent::NoRoom) => return true,
                     // It has left just now.
                     Err(Error::PeerLost { cause: Loss::Left, .. }) if kept.is_one_of(self.outbox.answers.get()) => {}
-                    Err(error) => self.set_fault(error),
+                    Err(error) => self.faults.keep(error),
                 }
                 self.outbox.bytes.set(self.outbox.bytes.get() - self.outbox.counted(kept));
                 queue.pop();
@@ -602,7 +602,7 @@ mod tests {
             if world.rank() == 0 {
                 let engine = world.engine();
                 engine.remote.is_broken.set(true);
-                engine.losses.borrow_mut().doubt_for_long(1);
+                engine.failures.doubt_for_long(1);
                 // A word that only contexts change.
                 let offset = engine.layout.handled;
                 engine.keep_now(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, after: false, tell: false });
@@ -612,18 +612,18 @@ mod tests {
                 engine.track(1, "put", Step::Flushing(answer), vec![Event::End(Member::new(&done))]);
                 for _ in 0..3 {
                     engine.turn();
-                    assert!(engine.losses.borrow().is_doubted(1), "the poll has waited until the roster had its time");
-                    assert!(engine.keeps_for(1) && !engine.faults.any.get() && done.outcome().is_none());
+                    assert!(engine.failures.is_doubted(1), "the poll has waited until the roster had its time");
+                    assert!(engine.keeps_for(1) && !engine.faults.any() && done.outcome().is_none());
                 }
                 engine.remote.is_broken.set(false);
-                *engine.losses.borrow_mut() = Default::default();
+                engine.failures.clear();
                 engine.turn();
                 assert!(!engine.keeps_for(1), "what was kept goes out");
                 // The answer still says that the connection is lost: once the roster knows nothing, so do futures.
                 while done.outcome().is_none() {
                     engine.turn();
                 }
-                *engine.losses.borrow_mut() = Default::default();
+                engine.failures.clear();
             }
             world.barrier()
         });

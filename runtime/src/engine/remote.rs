@@ -49,7 +49,7 @@ impl Issuer for &Engine {
     }
 
     fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
-        Engine::check_claim(self, claim, doing, rank)
+        claim.map_or(Ok(()), |claim| claim.check(&self.blocks, doing, rank))
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
@@ -134,14 +134,6 @@ impl Engine {
         }
     }
 
-    /// Wakes all ranks after a change in the roster.
-    pub(crate) fn notify_all(&self) {
-        // In real time the roster wakes them itself.
-        if let Some(pace) = self.pace() {
-            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| pace.notify(rank));
-        }
-    }
-
     #[inline]
     pub(super) fn remote_progress(&self) -> usize {
         let (mut done, has_news) = self.networks.progress();
@@ -157,10 +149,10 @@ impl Engine {
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
                 done += 1;
             }
-            self.networks.take_lost().into_iter().for_each(|rank| self.losses.borrow_mut().doubt(&self.view(), rank));
+            self.networks.take_lost().into_iter().for_each(|rank| self.failures.doubt(rank, &self.networks));
         }
-        if self.losses.borrow().has_doubts() {
-            self.losses.borrow_mut().review(&self.view());
+        if self.failures.has_doubts() {
+            self.failures.review(&self.networks);
         }
         if self.remote.has_nudges.get() {
             self.remote.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));
@@ -258,7 +250,7 @@ impl Engine {
             if !self.sleep_virtual(pace, end) {
                 // The scheduler tells one rank at a time that no rank goes on. A rank in `survivors` does not give up: ranks in other
                 // calls hear of the leaver next, and then join it.
-                if self.ignores_losses.get() && self.job.any_left() && told < TOLD {
+                if self.failures.are_ignored() && self.job.any_left() && told < TOLD {
                     told += 1;
                     continue;
                 }
@@ -266,7 +258,7 @@ impl Engine {
                     return Err(self.deadlock(doing));
                 }
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
-                    Some(rank) => self.lost(rank, Loss::Left, doing),
+                    Some(rank) => self.failures.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },
                 });
             }

@@ -149,12 +149,12 @@ impl Engine {
     fn happen(&self, (event, outcome): Due) {
         let _happening = self.happening();
         if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
     }
 
     fn ring_for_event(&self, Ring { rank, words: [mapped, remote], claim }: Ring) -> Result<()> {
-        if self.check_claim(Some(claim), "", rank).is_err() {
+        if claim.check(&self.blocks, "", rank).is_err() {
             return Ok(());
         }
         if !self.routes.is_mapped(rank) {
@@ -176,17 +176,16 @@ impl Engine {
 
     /// Whether events are still to happen.
     pub(super) fn has_tracked(&self) -> bool {
-        let leaving = !self.segments.leaving.borrow().is_empty();
-        leaving || !self.tracking.borrow().is_empty() || self.receipts().are_open()
+        self.segments.any_leaving() || !self.tracking.borrow().is_empty() || self.receipts().are_open()
     }
 
     /// Advances the tracked operations and runs the actions that are due. Returns how many operations and events.
     #[cold]
     pub(super) fn advance_tracked(&self) -> usize {
-        let answered = if self.segments.leaving.borrow().is_empty() { 0 } else { self.advance_leaving() };
+        let answered = if self.segments.any_leaving() { self.advance_leaving() } else { 0 };
         // Taken out: an action may start further operations, which are added to the list.
         let Tracking { mut operations, mut due } = self.tracking.take();
-        let polling = self.begin_polling();
+        let polling = self.failures.begin_polling();
         let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
         drop(polling);
         let mut tracking = self.tracking.borrow_mut();
@@ -200,11 +199,11 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        let is_any_lost = self.job.any_lost() || self.job.any_left() || !self.losses.borrow().cuts().is_empty();
+        let is_any_lost = self.job.any_lost() || self.job.any_left() || self.failures.any_cut();
         if !is_any_lost || self.interface.delivering() || !self.receipts().are_open() {
             return 0;
         }
-        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank);
+        let is_lost = |rank| self.job.loss(rank).is_some() || self.failures.is_cut(rank);
         let error = |rank| {
             let doing = "a message";
             let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };

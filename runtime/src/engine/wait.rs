@@ -260,7 +260,7 @@ impl Engine {
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
                     // A rank in `survivors` does not give up here: ranks in other calls hear of the leaver first, and then join it.
-                    if !self.ignores_losses.get() {
+                    if !self.failures.are_ignored() {
                         self.check_standstill(doing, &mut standstill)?;
                     }
                 } else if waiting.together.is_some() {
@@ -289,7 +289,7 @@ impl Engine {
         let others = self.turn_others();
         // What a future of a context waits for comes by that one's interface.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
-        self.has_pending() || self.has_nudges() || self.losses.borrow().has_doubts() || unseen || others || elsewhere
+        self.has_pending() || self.has_nudges() || self.failures.has_doubts() || unseen || others || elsewhere
     }
 
     /// Sends what is left to send, and goes on in the background. Whether anything moved.
@@ -308,7 +308,7 @@ impl Engine {
         let wakes = &self.status(self.rank).wakes;
         wakes.store(wakes.load(Ordering::Relaxed) + 1, Ordering::Release);
         if !self.job.supervised() {
-            self.check_for_dead();
+            self.failures.check_for_dead(&self.networks);
         }
         done
     }
@@ -329,7 +329,7 @@ impl Engine {
             // This rank cannot see how ranks on other hosts wait. The hosts' services detect this case together and name
             // the wait that is hopeless.
             let is_hopeless = self.job.hopeless(self.rank) == self.waiting.number.get();
-            return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
+            return if is_hopeless { Err(self.failures.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
         }
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
         let status = |rank| {
@@ -350,7 +350,7 @@ impl Engine {
         // Of a rank that was woken but has not run yet the announcement is gone.
         let asleep = others().all(|rank| self.job.sleep_word(rank).is_announced());
         if all_woke && asleep && since.elapsed() >= STANDSTILL {
-            return Err(self.lost(gone(), Loss::Left, doing));
+            return Err(self.failures.lost(gone(), Loss::Left, doing));
         }
         Ok(())
     }
@@ -378,7 +378,7 @@ impl Sleeper for Waits<'_> {
     }
 
     fn has_work(&mut self) -> bool {
-        self.engine.interface.any_waiting() || self.engine.any_new_loss()
+        self.engine.interface.any_waiting() || self.engine.failures.any_new()
     }
 
     fn block(&mut self, word: &SleepWord) {

@@ -324,11 +324,7 @@ impl Listener for Arms<'_> {
         let armed = engine.networks.arm(wakeup.events(engine.wakeup.drivers.get() > 0));
         let moved = engine.flush();
         let ends = wakeup.job.ends();
-        !armed
-            || moved
-            || engine.interface.any_waiting()
-            || engine.faults.any.get()
-            || wakeup.ends.replace(ends) != ends
+        !armed || moved || engine.interface.any_waiting() || engine.faults.any() || wakeup.ends.replace(ends) != ends
     }
 }
 
@@ -391,7 +387,7 @@ impl Engine {
         let is_due = |looked: &Instant| looked.elapsed() >= LOOK;
         if !self.job.supervised() && self.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
             wakeup.looked.set(Some(Instant::now()));
-            self.check_for_dead();
+            self.failures.check_for_dead(&self.networks);
         }
     }
 

@@ -195,7 +195,7 @@ impl Messages {
         if !(engine.settings.static_data && engine.routes.is_mapped(fetch.from)) {
             return false;
         }
-        let Some(source) = engine.in_statics(fetch.from, address, fetch.len) else { return false };
+        let Some(source) = engine.segments.mapped().in_statics(fetch.from, address, fetch.len) else { return false };
         // SAFETY: mapped memory of that length, which the sender does not change; `len` bytes at `start` are valid for writing, by the
         // guarantee of `fetch`'s caller. A rank may send to itself, from where the data goes.
         unsafe { std::ptr::copy(source, fetch.start, fetch.len) };
@@ -243,7 +243,7 @@ impl Messages {
             // The memory of a failed peer may have been freed before it was read.
             Way::Messages { bell, address, asked } => {
                 if let Some(cause) = self.engine.job.loss(from) {
-                    return Err(self.engine.lost(from, cause, DOING));
+                    return Err(self.engine.failures.lost(from, cause, DOING));
                 }
                 let (piece, (came, failed)) = (self.piece_len(), answers(bell));
                 if failed != 0 {
@@ -295,7 +295,7 @@ impl Messages {
     #[cold]
     fn get_failed(&self, fetch: &mut Fetch, error: crate::transport::Error) -> Result<bool> {
         if let Some(cause) = self.engine.job.loss(fetch.from) {
-            return Err(self.engine.lost(fetch.from, cause, DOING));
+            return Err(self.engine.failures.lost(fetch.from, cause, DOING));
         }
         let (from, len) = (fetch.from, fetch.len);
         tracing::debug!(from, len, %error, "no get: the data of a large message is fetched by messages");

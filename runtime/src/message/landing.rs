@@ -336,7 +336,7 @@ impl Messages {
             Ok(start) => start,
             Err(why) => {
                 self.answer_landing(from, number, &[&[REFUSED], why.as_bytes()].concat());
-                return self.engine.set_fault(Error::InvalidArgument { operation: DOING, why });
+                return self.engine.faults.keep(Error::InvalidArgument { operation: DOING, why });
             }
         };
         let fetch = match offered {
@@ -377,7 +377,7 @@ impl Messages {
                         let why = error.to_string();
                         self.answer_landing(incoming.from, incoming.number, &[&[REFUSED], why.as_bytes()].concat());
                     }
-                    self.engine.set_fault(error);
+                    self.engine.faults.keep(error);
                 }
             }
         }

@@ -118,7 +118,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
         }
         let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
         let (address, length) = (address as usize, length as usize);
-        messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
+        messages.engine.faults.keep(Error::BadAddress { operation, rank: message.from, address, length });
     });
 }
 

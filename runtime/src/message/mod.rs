@@ -190,7 +190,7 @@ impl Messages {
 
     #[cold]
     fn fault(&self, from: usize, why: impl ToString) {
-        self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
+        self.engine.faults.keep(Error::BadMessage { from, why: why.to_string() });
     }
 
     /// Sends for the program, and polls until there is room. Inside a handler, which cannot poll, the message is kept instead; it is refused

@@ -30,7 +30,7 @@ impl Messages {
         let refused = |error: Error| {
             let mut answer = Bytes::from_slice(&[REFUSED]);
             answer.extend_from_slice(error.to_string().as_bytes());
-            self.engine.set_fault(error);
+            self.engine.faults.keep(error);
             answer
         };
         let number = match self.check_digest(from, word) {

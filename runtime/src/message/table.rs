@@ -82,7 +82,7 @@ impl Messages {
             return self.fault(from, "a message without a handler's number");
         };
         if let Err(error) = self.ready_for(from) {
-            return self.engine.set_fault(error);
+            return self.engine.faults.keep(error);
         }
         self.run_known(from, number, payload);
     }
@@ -96,7 +96,7 @@ impl Messages {
         };
         match self.check_digest(from, word) {
             Ok(number) => self.run_known(from, number, payload),
-            Err(error) => self.engine.set_fault(error),
+            Err(error) => self.engine.faults.keep(error),
         }
     }
 
@@ -123,7 +123,7 @@ impl Messages {
     /// Runs the handler of this number. The table is sealed.
     fn run_known(&self, from: usize, number: u64, payload: &[u8]) {
         if let Err(error) = self.run_numbered(from, Caller::Nothing, number, payload) {
-            self.engine.set_fault(error);
+            self.engine.faults.keep(error);
         }
     }
 

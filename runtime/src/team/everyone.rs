@@ -91,8 +91,8 @@ impl Barrier {
     pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
         let running = engine.begin_collective(doing)?;
         // No wait would end because of it.
-        if engine.any_accepted()
-            && let Some((rank, cause)) = engine.first_accepted(0..engine.size)
+        if engine.failures.any_accepted()
+            && let Some((rank, cause)) = engine.failures.first_accepted(0..engine.size)
         {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
@@ -338,7 +338,7 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
     // The deserter may have left because another rank died: then report that rank.
     let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
-    engine.lost(rank, cause, DOING)
+    engine.failures.lost(rank, cause, DOING)
 }
 
 /// A rank that left without entering this barrier.

@@ -127,7 +127,7 @@ impl Drop for Block {
         // in which all ranks take part, so the network hears of it there. A ring here could wait for room, and a rank 0 that has
         // left would count as missed.
         if !self.engine.routes.all_mapped() {
-            return self.engine.release(self.offset - LINE);
+            return self.engine.blocks.release(self.offset - LINE);
         }
         // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
         drops(&self.engine, self.offset).fetch_add(1, Ordering::Release);

@@ -55,7 +55,7 @@ impl World {
             ),
             (
                 "by a system call",
-                format!("memory outside segments: {}", outside(self.engine.mapped_segments.attaches())),
+                format!("memory outside segments: {}", outside(self.engine.segments.mapped().attaches())),
             ),
             ("needs target progress", waits_for_target(!engine.routes.all_mapped()).into()),
             ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),

@@ -123,7 +123,7 @@ impl<T> Symmetric<T> {
 
     /// The allocation as it is now, for a future that goes on after this.
     pub(super) fn claim(&self) -> Claim {
-        self.engine.claim(self.block.number)
+        Claim::new(&self.engine.blocks, self.block.number)
     }
 }
 

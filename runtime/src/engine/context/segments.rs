@@ -737,10 +737,8 @@ impl Stream {
 impl Engine {
     /// Goes on with answers to owners that close segments. Returns how many were given.
     pub(in super::super) fn advance_leaving(&self) -> usize {
-        let mut list = std::mem::take(&mut *self.segments.leaving.borrow_mut());
-        let before = list.len();
         let mut answers = Vec::new();
-        list.retain_mut(|leaving| {
+        let done = self.segments.retain_leaving(|leaving| {
             if let Some(flush) = &mut leaving.own {
                 let owner = leaving.answer.owner;
                 let posted = match flush {
@@ -764,8 +762,6 @@ impl Engine {
             }
             !is_over
         });
-        let done = before - list.len();
-        self.segments.leaving.borrow_mut().append(&mut list);
         answers.into_iter().for_each(|answer| self.answer_close(answer));
         done
     }

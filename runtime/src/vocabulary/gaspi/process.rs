@@ -96,7 +96,7 @@ impl Process {
         // In virtual time nothing comes meanwhile.
         let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
-        let has_network = engine.has_network();
+        let has_network = !engine.networks.is_empty();
         let state = State::new(&world, Arc::clone(&shared));
         Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network })
     }

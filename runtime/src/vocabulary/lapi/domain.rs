@@ -327,7 +327,7 @@ impl Domain {
     pub(super) fn take_fault(&self) -> Result<(), i32> {
         match self.faults.borrow_mut().pop_front() {
             Some(failure) => Err(failure.keep()),
-            None => self.world.engine().take_fault().map_err(|error| codes::of_error(&error)),
+            None => self.world.engine().faults.take().map_err(|error| codes::of_error(&error)),
         }
     }
 

@@ -424,7 +424,7 @@ impl Inner {
     #[cold]
     fn tell_wrong(&self, from: usize, why: String) {
         if let Some(world) = &*self.world.borrow() {
-            world.engine().set_fault(Error::BadMessage { from, why });
+            world.engine().faults.keep(Error::BadMessage { from, why });
         }
     }
 }
