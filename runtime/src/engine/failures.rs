@@ -227,9 +227,11 @@ impl Engine {
     /// As [`Failures::first`].
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
         let lost = self.failures.first();
-        if (lost.is_some() || self.job.any_left() && !self.failures.are_ignored()) && self.receipts().are_open() {
+        if (lost.is_some() || self.job.any_left() && !self.failures.are_ignored())
+            && self.contexts.receipts().are_open()
+        {
             // A context opens receipts without this mark. The next polls end those that will never come.
-            self.tasks.any.set(true);
+            self.tasks.mark();
         }
         lost
     }
@@ -261,7 +263,7 @@ impl Engine {
     /// # Errors
     /// Those of operations on ranks that live.
     pub(crate) fn is_quiet_but_for_lost(&self, doing: &'static str) -> Result<bool> {
-        if self.has_pending() || self.has_unposted() {
+        if self.outbox.any() || self.tasks.any_unposted() {
             return Ok(false);
         }
         match self.try_quiet(doing) {

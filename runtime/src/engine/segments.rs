@@ -189,7 +189,7 @@ impl Engine {
         let holds =
             |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.routes.is_mapped(*rank);
         for rank in (0..self.size).filter(holds) {
-            let (network, mut outcome) = (self.network(rank), Ok(false));
+            let (network, mut outcome) = (self.networks.to(rank), Ok(false));
             let waited = self.wait_together(doing, || {
                 outcome = network.show_word(rank, self.segments.word_for(network.holds_of(rank)));
                 !matches!(outcome, Ok(false))
@@ -214,7 +214,7 @@ impl Engine {
         if self.networks.is_empty() {
             return Ok(false);
         }
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         if network.covers(rank, address, len) {
             return Ok(true);
         }
@@ -229,7 +229,7 @@ impl Engine {
     }
 
     fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         let (mut ticket, mut outcome, word) = (None, Ok(false), self.segments.word_for(true));
         self.wait_together(doing, || {
             outcome = network.refresh(rank, word, &mut ticket);
@@ -255,7 +255,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find_segment`].
     pub(crate) fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         if let Some(found) = network.known(rank, number) {
             return Ok(Some(found));
         }
@@ -271,7 +271,7 @@ impl Engine {
 
     /// Whether no rank uses a segment any more that is being closed, and no get of this one fills it.
     pub(crate) fn is_unused(&self, number: u32, generation: u64) -> bool {
-        self.segments.all_acknowledged(number, generation) && !self.is_filled(number, generation)
+        self.segments.all_acknowledged(number, generation) && !self.tasks.fill(number, generation)
     }
 
     /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
@@ -279,7 +279,7 @@ impl Engine {
     pub(crate) fn forget_segment(&self, answer: Answering) {
         let (owner, mut own) = (answer.owner, None);
         if !self.networks.is_empty() {
-            let network = self.network(owner);
+            let network = self.networks.to(owner);
             network.forget(owner, answer.number, answer.generation);
             // A lane orders nothing behind what the network carries.
             own = (self.routes.has_lane(owner) && network.holds_of(owner)).then_some(Flush::None);
@@ -289,7 +289,7 @@ impl Engine {
             return self.answer_close(answer);
         }
         self.segments.add_leaving(leaving);
-        self.tasks.any.set(true);
+        self.tasks.mark();
     }
 
     /// Answers, also an owner that has left its world and still closes. Over a network the answer is ordered after all that this rank has

@@ -95,7 +95,7 @@ impl Engine {
             *idle = 0;
             return Ok(());
         }
-        if self.pace().is_some() || *idle < YIELDS {
+        if self.networks.pace().is_some() || *idle < YIELDS {
             *idle += 1;
             self.idle_poll();
             rustix::thread::sched_yield();

@@ -205,7 +205,7 @@ impl Messages {
     /// Fetches by cross-memory attach; `false` where that is not possible.
     fn attached(&self, fetch: &Fetch, address: usize) -> bool {
         let engine = &self.engine;
-        let is_real = engine.pace().is_none();
+        let is_real = engine.networks.pace().is_none();
         if !(engine.settings.cross_memory_attach && is_real && engine.routes.is_mapped(fetch.from)) {
             return false;
         }
@@ -228,7 +228,7 @@ impl Messages {
         address: usize,
     ) -> Option<Way> {
         // SAFETY: the place has `len` bytes at `start`, and stays until the last get has ended: see the drop of `Fetch`.
-        let (region, _) = unsafe { self.engine.network(from).register(start, len) }.ok()?;
+        let (region, _) = unsafe { self.engine.networks.to(from).register(start, len) }.ok()?;
         Some(Way::Gets { key, address, region, done: 0, posted: None })
     }
 
@@ -281,7 +281,7 @@ impl Messages {
                 }
                 // SAFETY: inside the place, which the region covers; it stays until the get has ended.
                 match unsafe {
-                    self.engine.network(from).fetch(from, key, *done, start.add(*done), region, len - *done)
+                    self.engine.networks.to(from).fetch(from, key, *done, start.add(*done), region, len - *done)
                 } {
                     Ok(Some(asked)) => *posted = Some(asked),
                     Ok(None) => return Ok(false),

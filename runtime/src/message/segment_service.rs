@@ -82,7 +82,7 @@ impl Messages {
         let receipt = self.engine.open_atomic(to, found, events)?;
         let payload = [receipt, offset as u64, kind, value, compare].map(u64::to_ne_bytes);
         self.send(to, id::SEGMENT_ATOMIC, u64::from(number), payload.as_flattened())
-            .inspect_err(|error| self.engine.receipts().refuse(receipt, to, error))
+            .inspect_err(|error| self.engine.contexts.receipts().refuse(receipt, to, error))
     }
 
     /// Closes a segment of this rank: when this returns without an error, nobody reaches its memory any more. On an error
@@ -106,7 +106,7 @@ impl Messages {
                 Err(_) if engine.is_unused(number, generation) => break,
                 Err(Error::PeerLost { .. }) if polls < POLLS => {
                     polls += 1;
-                    match engine.pace() {
+                    match engine.networks.pace() {
                         Some(pace) => pace.pause(PAUSE),
                         None => sleep::nap(PAUSE),
                     }

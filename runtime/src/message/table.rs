@@ -201,7 +201,7 @@ impl Messages {
             let digest = digests.fold(0, hash::mix);
             self.table.digest.set((digest ^ digest >> 32) as u32);
             // Count plus one. Release pairs with the Acquire load in `verify`.
-            let sealed = &self.engine.status(self.engine.rank).sealed;
+            let sealed = &self.engine.node.status(self.engine.rank).sealed;
             sealed.store(handlers.len() as u64 + 1, Ordering::Release);
             handlers
         });
@@ -216,7 +216,7 @@ impl Messages {
             return Ok(());
         }
         // Pairs with the Release store in `seal`.
-        let sealed = self.engine.status(rank).sealed.load(Ordering::Acquire);
+        let sealed = self.engine.node.status(rank).sealed.load(Ordering::Acquire);
         if sealed == 0 {
             return Ok(());
         }

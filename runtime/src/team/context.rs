@@ -85,7 +85,7 @@ pub(super) struct Context {
     lost: Cell<Option<(usize, Loss, Doing)>>,
     /// A team of survivors that another has taken the place of.
     closed: Cell<bool>,
-    /// [`Engine::accepted`](crate::engine::Engine::accepted) when no member was among those that this rank goes on without.
+    /// `Failures::accepted` when no member was among those that this rank goes on without.
     checked: Cell<u64>,
 }
 

@@ -41,7 +41,7 @@ impl Barrier {
             settings::Barrier::Direct if few => By::Direct,
             settings::Barrier::Direct | settings::Barrier::Dissemination => By::Dissemination,
             // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
-            settings::Barrier::Auto if engine.patience().crowded => By::Counter,
+            settings::Barrier::Auto if engine.waiting.patience().crowded => By::Counter,
             settings::Barrier::Auto => {
                 if few {
                     By::Direct
@@ -132,7 +132,7 @@ impl Barrier {
     pub fn leave(&self, engine: &Engine) {
         if self.meeting.is_under_way() && self.by == By::Dissemination {
             // Pairs with the Acquire load in `find_deserter`.
-            engine.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
+            engine.node.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
         }
     }
 
@@ -227,7 +227,7 @@ impl Barrier {
         let quiet = engine.quiet(DOING);
         // Stored even if `quiet` failed: this rank did enter, so peers must not report that it left without entering.
         // Pairs with the Acquire load in `find_deserter`.
-        engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
+        engine.node.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         quiet?;
         match self.by {
             By::Counter => self.meeting.enter_counter(engine, digest, alone),
@@ -344,5 +344,5 @@ fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
 /// A rank that left without entering this barrier.
 #[cold]
 fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
-    engine.job.first_to_leave(|rank| engine.status(rank).entered.load(Ordering::Acquire) < epoch)
+    engine.job.first_to_leave(|rank| engine.node.status(rank).entered.load(Ordering::Acquire) < epoch)
 }

@@ -507,7 +507,7 @@ impl World {
             // What a context has accepted is counted, and may need progress of its own to get there.
             self.engine.quiet_contexts("leaving")?;
             self.engine.wait_together("leaving", || {
-                !self.engine.has_pending() && self.messages.has_no_landings() && self.messages.is_settled()
+                !self.engine.outbox.any() && self.messages.has_no_landings() && self.messages.is_settled()
             })?;
             let ([sent, delivered], teams) = (self.messages.traffic(), self.sums_of_teams());
             let mine: Vec<u64> = [sent, delivered].into_iter().chain(teams).collect();
@@ -551,7 +551,7 @@ impl World {
 
     /// The virtual clock, if there is one.
     fn pace(&self) -> Option<&dyn Pace> {
-        self.engine.pace()
+        self.engine.networks.pace()
     }
 
     pub(crate) fn engine(&self) -> &Rc<Engine> {

@@ -245,7 +245,7 @@ impl World {
         address: usize,
         length: usize,
     ) -> Result<bool> {
-        if self.engine.pace().is_some() {
+        if self.engine.networks.pace().is_some() {
             return Ok(false);
         }
         // The memory of a rank that has failed may have been freed.
@@ -353,7 +353,7 @@ impl World {
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
-        let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
+        let committed = engine.node.status(known).heap_committed.load(Ordering::Acquire) as usize;
         (start.checked_add(len)? <= committed).then_some((slot, offset))
     }
 
@@ -362,7 +362,7 @@ impl World {
         let engine = &self.engine;
         let offset = engine.segments.mapped().offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
         // Acquire pairs with the Release in `take_segment_memory`.
-        let end = engine.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
+        let end = engine.node.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
         // SAFETY: inside the slot of a mapped rank.
         (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })
     }

@@ -276,7 +276,7 @@ impl World {
             return Err(error);
         }
         // Other ranks wait for messages that found no room.
-        engine.wait_together(DOING, || is_lost() || !engine.has_pending())?;
+        engine.wait_together(DOING, || is_lost() || !engine.outbox.any())?;
         let Some(decision) = decision().filter(|decision| !is_lost() && !has(&decision.gone, own)) else {
             let cause = engine.job.loss(own).unwrap_or(Loss::Disconnected);
             return Err(Error::PeerLost { rank: own, cause, doing: DOING.into() });
@@ -317,7 +317,7 @@ impl World {
             peers().try_for_each(|rank| survival.mark(&self.engine, rank, [number, round]))?;
             self.engine.wait_together(LEAVING, || {
                 let marked = survival.marked.borrow();
-                !self.engine.has_pending() && peers().all(|rank| marked[rank] >= [number, round])
+                !self.engine.outbox.any() && peers().all(|rank| marked[rank] >= [number, round])
             })?;
             let ([sent, delivered], marks) = (self.messages.traffic(), survival.marks.get());
             let mut sums = [sent.wrapping_sub(marks[0]), delivered.wrapping_sub(marks[1])];

@@ -366,7 +366,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::ptr`], where what is stored there needs no word to who waits for it. In virtual time it does.
     #[doc(hidden)]
     pub fn ptr_unannounced(&self, rank: usize) -> Option<*mut T> {
-        let announced = self.engine.pace().is_some();
+        let announced = self.engine.networks.pace().is_some();
         self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 

@@ -94,7 +94,7 @@ impl Process {
         }
         let engine = world.engine();
         // In virtual time nothing comes meanwhile.
-        let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
+        let spins = if engine.networks.pace().is_some() { 0 } else { engine.waiting.patience().spins };
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
         let has_network = !engine.networks.is_empty();
         let state = State::new(&world, Arc::clone(&shared));

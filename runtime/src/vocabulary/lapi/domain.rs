@@ -148,7 +148,7 @@ impl Domain {
     /// Sets up a world for a handle.
     pub(super) fn new(handle: Handle, world: World, home: Home) -> (Rc<Domain>, Waker) {
         let engine = world.engine();
-        let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
+        let own_thread = engine.networks.pace().is_some().then(|| std::thread::current().id());
         if own_thread.is_none() {
             engine.leave_thread();
         }
@@ -228,7 +228,7 @@ impl Domain {
     pub(super) fn keep_going(&self) {
         if !self.goes_on.replace(true) {
             let me: Weak<dyn Background> = Weak::<Domain>::clone(&self.me);
-            self.world.engine().add_background(me);
+            self.world.engine().tasks.add(me);
         }
     }
 
