@@ -76,6 +76,11 @@ impl Delivery {
         self.handlers.get()?.upgrade()
     }
 
+    /// How many messages this rank's own stream has sent, and how many were delivered here.
+    fn counts(&self) -> [u64; 2] {
+        [self.sent.get(), self.delivered.get()]
+    }
+
     /// Counts messages that this rank's own stream has sent.
     #[inline(always)]
     pub(super) fn count_sent(&self, count: usize) {
@@ -92,7 +97,8 @@ impl Delivery {
 impl Engine {
     /// Messages this rank has sent, those of its contexts included, and delivered.
     pub(crate) fn traffic(&self) -> [u64; 2] {
-        [self.delivery.sent.get() + self.contexts.sent(), self.delivery.delivered.get()]
+        let [sent, delivered] = self.delivery.counts();
+        [sent + self.contexts.sent(), delivered]
     }
 
     /// Runs the handler of a message that did not come through a lane. Must not be called inside a handler.

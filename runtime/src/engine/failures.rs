@@ -185,7 +185,7 @@ impl Failures {
     /// reached.
     fn error(&self, error: Error, rank: usize, doing: &'static str, networks: &Networks, may_wait: bool) -> Error {
         let (mut losses, view) = (self.losses.borrow_mut(), self.view(networks));
-        match may_wait && !self.polling.get() {
+        match may_wait && !self.is_polling() {
             true => losses.error(&view, error, rank, doing),
             false => losses.error_at_once(&view, error, rank, doing),
         }
@@ -203,6 +203,11 @@ impl Failures {
     /// As long as the result lives, operations of this rank run inside a poll: no error waits for the roster.
     pub(super) fn begin_polling(&self) -> Polling<'_> {
         Polling { flag: &self.polling, before: self.polling.replace(true) }
+    }
+
+    /// Whether operations of this rank run inside a poll.
+    fn is_polling(&self) -> bool {
+        self.polling.get()
     }
 
     /// As [`Losses::doubt_for_long`].
@@ -254,7 +259,7 @@ impl Engine {
     /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. What was to be done there is
     /// not refused yet: a later poll does it, or knows the error.
     pub(super) fn is_undecided(&self, rank: usize) -> bool {
-        (self.failures.polling.get() || self.interface.delivering()) && self.failures.is_doubted(rank)
+        (self.failures.is_polling() || self.interface.delivering()) && self.failures.is_doubted(rank)
     }
 
     /// Whether all puts of this rank to living ranks are in effect, and no message waits for room. Ignores losses of ranks: the network

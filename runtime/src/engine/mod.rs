@@ -2,8 +2,13 @@
 //!
 //! [`Engine::poll`] makes progress once: it delivers messages that came through lanes of mapped memory (`dispatch.rs`) or over
 //! networks (`remote.rs`, `network.rs`), retries operations that met backpressure (`pending.rs`), and advances background tasks
-//! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps. `routes.rs` says how
-//! each peer is reached, `networks.rs` holds the open networks, and `context/` the streams of operations of other threads.
+//! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps.
+//!
+//! The state is that of its parts, and callers speak to the part that they need: how each peer is reached (`routes.rs`), the open
+//! networks (`networks.rs`), this rank's segments (`own_segments.rs`), what waits for room (`outbox.rs`), tasks and operations with
+//! events (`tasks.rs`), failed peers (`failures.rs`), errors to be told (`faults.rs`), the call that the program is in (`call.rs`),
+//! who runs the handlers (`dispatch.rs`), and the streams of operations of other threads (`context/`). What needs several parts
+//! is a method of the engine.
 
 mod call;
 mod claim;

@@ -95,6 +95,7 @@ pub(super) struct Remote {
 
 impl Remote {
     /// Whether a rank may be asleep that has to be woken.
+    #[inline]
     pub(super) fn owes_nudges(&self) -> bool {
         self.has_nudges.get()
     }
@@ -110,6 +111,7 @@ impl Remote {
     }
 
     /// Lets `wake` wake the ranks that have to be; it returns whether that is done.
+    #[inline]
     fn nudge(&self, wake: impl Fn(usize, &mut bool) -> bool) {
         if self.has_nudges.get() {
             let mut nudges = self.nudges.borrow_mut();
@@ -119,6 +121,7 @@ impl Remote {
     }
 
     /// Whether a ring over a network may still be in flight.
+    #[inline]
     pub(super) fn has_signalled(&self) -> bool {
         self.signalled.get()
     }
