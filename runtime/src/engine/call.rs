@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use super::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::membership::DOING_LEN;
 
 /// A call of the program that may wait.
@@ -34,12 +34,99 @@ impl Drop for Happening<'_> {
     }
 }
 
-impl Engine {
+/// A collective call that this rank is in, until it is dropped.
+pub(crate) struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// The call that the program is in.
+#[derive(Default)]
+pub(crate) struct Calls {
+    /// Errors name it, and its place.
+    call: Cell<Option<Call>>,
+    /// This rank is in a collective call.
+    in_collective: Cell<bool>,
+    /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
+    between: Cell<bool>,
+}
+
+impl Calls {
+    /// The call under way, if there is one.
+    #[inline(always)]
+    pub(crate) fn current(&self) -> Option<Call> {
+        self.call.get()
+    }
+
+    /// Whether a named call is under way.
+    #[inline(always)]
+    fn is_named(&self) -> bool {
+        self.call.get().is_some_and(|call| call.name.is_some())
+    }
+
+    #[inline(always)]
+    fn enter(&self, call: Call) -> Entered<'_> {
+        Entered(&self.call, self.call.replace(Some(call)))
+    }
+
     /// What happens at an event begins. Until the value is dropped, collective calls are rejected if a named call is under way: that one
     /// may be composed of several, and other ranks make none between them.
     pub(super) fn happening(&self) -> Happening<'_> {
-        let is_named = self.call().is_some_and(|call| call.name.is_some());
-        Happening(&self.between, self.between.replace(is_named))
+        Happening(&self.between, self.between.replace(self.is_named()))
+    }
+
+    /// Marks this rank as in a collective call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if it is in one, or if an event's callback runs in a call that is composed of several.
+    #[inline]
+    fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
+        if self.between.get() || self.in_collective.replace(true) {
+            return Err(inside_collective(doing));
+        }
+        Ok(Running(&self.in_collective))
+    }
+
+    /// Whether this rank is in a collective call.
+    pub(super) fn is_in_collective(&self) -> bool {
+        self.in_collective.get()
+    }
+
+    /// Whether a collective call would be rejected.
+    fn reject_collectives(&self) -> bool {
+        self.in_collective.get() || self.between.get()
+    }
+}
+
+/// The error for a collective call that is made inside another one.
+#[cold]
+pub(crate) fn inside_collective(doing: &'static str) -> Error {
+    let why =
+        "this rank is in another collective call; a function that runs inside one, of an event or an operator, can \
+               make none"
+            .into();
+    Error::InvalidArgument { operation: doing, why }
+}
+
+impl Engine {
+    /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's
+    /// callback: it would match the outer call on other ranks, and ranks would allocate different memory.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this rank is in a collective call, or if an event's callback runs in a call that is composed of
+    /// several; [`Error::InsideHandler`]; [`Error::Forked`].
+    #[inline]
+    pub(crate) fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
+        self.check_outside_handler(doing)?;
+        self.calls.begin_collective(doing)
+    }
+
+    /// Whether this rank is in a collective call, and in no handler.
+    pub(crate) fn is_in_collective(&self) -> bool {
+        self.calls.reject_collectives() && !self.interface.delivering()
     }
 
     /// Runs `body` as the call of this name, made by the caller. Within another call that one stays, which the program knows.
@@ -49,7 +136,7 @@ impl Engine {
     #[inline]
     #[track_caller]
     pub fn within<R>(&self, name: &'static str, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        if self.waiting.call.get().is_some_and(|call| call.name.is_some()) {
+        if self.calls.is_named() {
             return body();
         }
         self.check_own(name)?;
@@ -64,7 +151,7 @@ impl Engine {
     #[track_caller]
     pub(crate) fn at<R>(&self, body: impl FnOnce() -> Result<R>) -> Result<R> {
         // Within a future or a closure of the user's, the place is that of the call in there.
-        if self.waiting.call.get().is_some_and(|call| call.name.is_some()) {
+        if self.calls.is_named() {
             return body();
         }
         self.enter_call(Call { name: None, place: Location::caller() }, body)
@@ -72,7 +159,7 @@ impl Engine {
 
     #[inline]
     fn enter_call<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _entered = Entered(&self.waiting.call, self.waiting.call.replace(Some(call)));
+        let _entered = self.calls.enter(call);
         body().map_err(|error| error.within(call.name, call.place, self.rank))
     }
 
@@ -82,7 +169,7 @@ impl Engine {
     #[track_caller]
     pub(crate) fn place(&self) -> &'static Location<'static> {
         let is_named = |call: &Call| call.name.is_some() && !self.interface.delivering();
-        self.call().filter(is_named).map_or(Location::caller(), |call| call.place)
+        self.calls.current().filter(is_named).map_or(Location::caller(), |call| call.place)
     }
 
     /// `outcome`, whose error names [`Engine::place`] if it names none.
@@ -95,18 +182,13 @@ impl Engine {
         }
     }
 
-    /// The call under way, if there is one.
-    pub(crate) fn call(&self) -> Option<Call> {
-        self.waiting.call.get()
-    }
-
     /// Says what this rank waits in.
     #[cold]
     pub(super) fn tell_doing(&self, step: &str) {
         let name = |call: Call| {
             call.name.filter(|name| *name != step).map_or(step.to_owned(), |name| format!("{name}: {step}"))
         };
-        match self.waiting.call.get() {
+        match self.calls.current() {
             // The end of the path, since there is little room.
             Some(call) => {
                 let file = call.place.file().rsplit('/').next().unwrap_or_default();

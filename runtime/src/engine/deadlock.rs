@@ -27,48 +27,25 @@ pub(super) struct Readings {
 }
 
 impl Engine {
-    /// Notes that this rank has done a step of a collective: other ranks may go on.
-    #[inline(always)]
-    pub(crate) fn note_step(&self) {
-        self.waiting.steps.set(self.waiting.steps.get().wrapping_add(1));
-    }
-
-    /// Runs `body`, which waits for a collective that was begun before.
-    pub(crate) fn wait_for_collective<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Restored<'a>(&'a std::cell::Cell<bool>, bool);
-        impl Drop for Restored<'_> {
-            fn drop(&mut self) {
-                self.0.set(self.1);
-            }
-        }
-        let together = &self.waiting.together;
-        let _outer = Restored(together, together.replace(true));
-        body()
-    }
-
     /// Whether only collective calls of other ranks can end the wait that this rank is in, and what they do is seen by the next
     /// poll: it is in memory of this host, or in virtual time.
     pub(super) fn waits_together(&self) -> bool {
-        (self.in_collective.get() || self.waiting.together.get())
-            && (self.routes.all_mapped() || self.settings.transport == Transport::ShmContract || self.pace().is_some())
+        (self.calls.is_in_collective() || self.waiting.is_for_collective())
+            && (self.routes.all_mapped()
+                || self.settings.transport == Transport::ShmContract
+                || self.networks.pace().is_some())
             && !self.has_any_context()
-            && !self.has_pending()
-            && !self.has_nudges()
+            && !self.outbox.any()
+            && !self.remote.owes_nudges()
             && !self.has_tracked()
-            && self.all_steps_are_noted()
-    }
-
-    /// Whether this rank shows others that only their collective calls can end its wait.
-    #[inline]
-    pub(crate) fn shows_collective_wait(&self) -> bool {
-        self.waiting.shown.get()
+            && self.tasks.all_note_steps()
     }
 
     /// Whether the collective wait that this rank has shown last was found to be one that no rank can end.
     pub(crate) fn is_deadlocked(&self) -> bool {
         // On several hosts these are numbers of other waits.
-        let is_alike = self.pace().is_some() || self.job.ranks_here() == self.size;
-        is_alike && self.job.hopeless(self.rank) == self.waiting.together_number.get().max(1)
+        let is_alike = self.networks.pace().is_some() || self.job.ranks_here() == self.size;
+        is_alike && self.job.hopeless(self.rank) == self.waiting.last_collective()
     }
 
     /// At rank 0, from time to time in a wait: finds that all ranks are in collective waits that none can end.
@@ -84,7 +61,7 @@ impl Engine {
             *readings = Some(Readings { began: Instant::now(), waits, wakes: None });
             return;
         };
-        let wakes: Vec<u64> = (1..self.size).map(|rank| self.status(rank).wakes.load(Ordering::Acquire)).collect();
+        let wakes: Vec<u64> = (1..self.size).map(|rank| self.node.status(rank).wakes.load(Ordering::Acquire)).collect();
         // Again, behind the counts: a rank that has woken since may be in another wait.
         if self.waits_of_all().as_ref() != Some(&waits) {
             *readings = None;
@@ -104,7 +81,7 @@ impl Engine {
     pub(super) fn find_deadlock_in_virtual_time(&self) -> bool {
         let Some(waits) = self.waits_of_all() else { return false };
         self.job.set_deadlocked(&waits);
-        self.notify_all();
+        self.networks.notify_all();
         true
     }
 

@@ -1,5 +1,6 @@
 //! Hands messages to the layer that has their handlers, whichever route they came by.
 
+use std::cell::{Cell, OnceCell};
 use std::rc::{Rc, Weak};
 
 use super::Engine;
@@ -54,24 +55,57 @@ impl Arrival {
     }
 }
 
-impl Engine {
+/// What runs the handlers of messages, and how many messages this rank has sent and delivered.
+#[derive(Default)]
+pub(crate) struct Delivery {
+    handlers: OnceCell<Weak<dyn Dispatch>>,
+    sent: Cell<u64>,
+    delivered: Cell<u64>,
+}
+
+impl Delivery {
     /// Sets what takes messages from now on. Without it, or when it is gone, messages are dropped.
     ///
     /// # Panics
     /// If it was set before.
-    pub(crate) fn set_dispatch(&self, to: Weak<dyn Dispatch>) {
-        assert!(self.dispatch.set(to).is_ok(), "a rank has one table of handlers");
+    pub(crate) fn set_handlers(&self, to: Weak<dyn Dispatch>) {
+        assert!(self.handlers.set(to).is_ok(), "a rank has one table of handlers");
     }
 
-    pub(super) fn dispatch(&self) -> Option<Rc<dyn Dispatch>> {
-        self.dispatch.get()?.upgrade()
+    pub(super) fn handlers(&self) -> Option<Rc<dyn Dispatch>> {
+        self.handlers.get()?.upgrade()
+    }
+
+    /// How many messages this rank's own stream has sent, and how many were delivered here.
+    fn counts(&self) -> [u64; 2] {
+        [self.sent.get(), self.delivered.get()]
+    }
+
+    /// Counts messages that this rank's own stream has sent.
+    #[inline(always)]
+    pub(super) fn count_sent(&self, count: usize) {
+        self.sent.set(self.sent.get() + count as u64);
+    }
+
+    /// Counts messages that were delivered here.
+    #[inline(always)]
+    pub(super) fn count_delivered(&self, count: usize) {
+        self.delivered.set(self.delivered.get() + count as u64);
+    }
+}
+
+impl Engine {
+    /// Messages this rank has sent, those of its contexts included, and delivered.
+    pub(crate) fn traffic(&self) -> [u64; 2] {
+        let [sent, delivered] = self.delivery.counts();
+        [sent + self.contexts.sent(), delivered]
     }
 
     /// Runs the handler of a message that did not come through a lane. Must not be called inside a handler.
     pub(crate) fn deliver(&self, from: usize, id: u8, message: &Message<'_>) {
         let _running = self.interface.begin_handler();
-        if let Some(dispatch) = self.dispatch() {
-            dispatch.dispatch(from, id, message);
+        if let Some(handlers) = self.delivery.handlers() {
+            handlers.dispatch(from, id, message);
         }
     }
 }

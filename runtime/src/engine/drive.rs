@@ -1,6 +1,5 @@
 //! Futures: operations posted now and polled later, and the wait that polls them.
 
-use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Weak;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::remote_access::Answer;
+use super::tasks::Background;
 use crate::error::{CalledAt, Error, Result};
 use crate::transport;
 
@@ -17,51 +17,7 @@ use crate::transport;
 /// a round long. Chosen: eight times the requests that a connection over verbs takes.
 const TOGETHER: usize = 128;
 
-/// Something that goes on while its rank polls or waits, whatever for.
-pub trait Background {
-    /// Goes on as far as it can without waiting. Whether there is more to do. Runs within a poll, so it neither polls nor
-    /// waits itself.
-    fn advance(&self) -> bool;
-    /// Whether other ranks wait for it: then it goes on also in a wait inside a future. It polls no future itself.
-    fn is_owed(&self) -> bool {
-        false
-    }
-    /// Whether it does nothing that other ranks see but as steps that `Engine::note_step` counts.
-    fn notes_steps(&self) -> bool {
-        false
-    }
-}
-
-/// What goes on while its rank polls or waits.
-#[derive(Default)]
-pub(super) struct Tasks {
-    list: RefCell<Vec<Weak<dyn Background>>>,
-    /// Whether there is one, or an operation with events: every poll reads this.
-    pub(super) any: Cell<bool>,
-    /// A wait of this engine is polling a future now, and makes progress for it.
-    driving: Cell<bool>,
-}
-
-/// Somebody drives futures as long as this lives, also through a panic of one.
-struct Driving<'a> {
-    engine: &'a Engine,
-    outer: bool,
-}
-
-impl<'a> Driving<'a> {
-    #[inline]
-    fn new(engine: &'a Engine) -> Driving<'a> {
-        Driving { engine, outer: engine.tasks.driving.replace(true) }
-    }
-}
-
-impl Drop for Driving<'_> {
-    fn drop(&mut self) {
-        self.engine.tasks.driving.set(self.outer);
-    }
-}
-
-/// Running that go on now. Dropping it puts them back, also when one of them panics.
+/// Tasks that go on now. Dropping it puts them back, also when one of them panics.
 struct Running<'a> {
     engine: &'a Engine,
     list: Vec<Weak<dyn Background>>,
@@ -69,27 +25,11 @@ struct Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        let mut added = self.engine.tasks.list.borrow_mut();
-        self.list.append(&mut added);
-        *added = std::mem::take(&mut self.list);
-        let rest = !added.is_empty();
-        drop(added);
-        self.engine.tasks.any.set(rest || self.engine.has_tracked());
+        self.engine.tasks.put_back(std::mem::take(&mut self.list), self.engine.has_tracked());
     }
 }
 
 impl Engine {
-    /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
-    pub(crate) fn add_background(&self, task: Weak<dyn Background>) {
-        self.tasks.list.borrow_mut().push(task);
-        self.tasks.any.set(true);
-    }
-
-    /// Whether all that goes on in the background [notes its steps](Background::notes_steps).
-    pub(super) fn all_steps_are_noted(&self) -> bool {
-        self.tasks.list.borrow().iter().all(|task| task.upgrade().is_none_or(|task| task.notes_steps()))
-    }
-
     /// Lets what goes on in the background go on; tells how much of it came to its end.
     #[cold]
     pub(super) fn turn_background(&self) -> usize {
@@ -97,12 +37,12 @@ impl Engine {
             return 0;
         }
         let tracked = self.advance_tracked();
-        let within = self.tasks.driving.get();
+        let within = self.tasks.is_driving();
         // Out of its place meanwhile: what goes on may add to it.
-        let mut tasks = Running { engine: self, list: self.tasks.list.take() };
+        let mut tasks = Running { engine: self, list: self.tasks.take() };
         let before = tasks.list.len();
-        let _driving = Driving::new(self);
-        let _polling = self.begin_polling();
+        let _driving = self.tasks.begin_driving();
+        let _polling = self.failures.begin_polling();
         tasks.list.retain(|task| task.upgrade().is_some_and(|task| within && !task.is_owed() || task.advance()));
         before - tasks.list.len() + tracked
     }
@@ -153,7 +93,7 @@ impl Engine {
         self.check_own(doing)?;
         let mut context = Context::from_waker(Waker::noop());
         let ready = || {
-            let _driving = Driving::new(self);
+            let _driving = self.tasks.begin_driving();
             poll(&mut context)
         };
         match limit {
@@ -228,11 +168,6 @@ impl Engine {
         Ok(found.expect("the wait ends when something is found"))
     }
 
-    /// Whether a wait of this engine polls a future now, and makes progress for it.
-    pub(super) fn is_driving(&self) -> bool {
-        self.tasks.driving.get()
-    }
-
     /// Checks whether `ready` gives something. Where no wait of this engine drives the future, it makes progress itself. Then it waits for
     /// the rank's driver to wake it, if there is one. Otherwise, and in a wait of this engine, it asks to be polled again at once: that
     /// suits any executor of one thread, and any join that polls only what was woken.
@@ -248,11 +183,11 @@ impl Engine {
     ) -> Poll<Result<T>> {
         match ready() {
             Ok(Some(value)) => {
-                self.note_step();
+                self.waiting.note_step();
                 return Poll::Ready(Ok(value));
             }
             Err(error) => return Poll::Ready(Err(error)),
-            Ok(None) if self.tasks.driving.get() => {
+            Ok(None) if self.tasks.is_driving() => {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -264,7 +199,7 @@ impl Engine {
         let polled = self.poll_alive(doing);
         match ready() {
             Ok(Some(value)) => {
-                self.note_step();
+                self.waiting.note_step();
                 Poll::Ready(Ok(value))
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -289,7 +224,7 @@ impl Engine {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, doing)?;
         }
-        if self.keeps_write_for(rank) {
+        if self.outbox.keeps_write_for(rank) {
             return Ok(None);
         }
         post().map_err(|error| self.remote_error(error, rank, doing))
@@ -315,9 +250,9 @@ impl Engine {
             return Ok(true);
         }
         self.check_own(doing)?;
-        if self.keeps_write_for(rank) {
+        if self.outbox.keeps_write_for(rank) {
             return Ok(false);
         }
-        self.network(rank).settled(rank).map_err(|error| self.remote_error(error, rank, doing))
+        self.networks.to(rank).settled(rank).map_err(|error| self.remote_error(error, rank, doing))
     }
 }

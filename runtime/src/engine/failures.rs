@@ -1,14 +1,32 @@
 //! Failed peers, as this rank's own stream of operations sees them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::Engine;
+use super::faults::Faults;
+use super::networks::Networks;
 use crate::error::{Error, Loss, Result};
-use crate::membership::liveness::{SimulatedPeers, View};
+use crate::membership::JobMemory;
+use crate::membership::liveness::{Cuts, Losses, SimulatedPeers, View};
 use crate::transport;
 
-/// See [`Engine::begin_polling`].
+/// What this rank's own stream knows of failed peers, and which of them its waits have to tell of.
+pub(crate) struct Failures {
+    rank: usize,
+    size: usize,
+    job: Arc<JobMemory>,
+    /// Ranks that this rank can no longer reach over their network.
+    losses: RefCell<Losses>,
+    /// This rank agrees with others on who is gone.
+    ignores: Cell<bool>,
+    /// How many ranks that are gone this rank goes on without.
+    accepted: Cell<u64>,
+    /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
+    polling: Cell<bool>,
+}
+
+/// See [`Failures::begin_polling`].
 pub(super) struct Polling<'a> {
     flag: &'a Cell<bool>,
     before: bool,
@@ -20,77 +38,83 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// See [`Engine::ignore_losses`].
-pub(crate) struct Ignoring<'a>(&'a Engine);
+/// See [`Failures::ignore`].
+pub(crate) struct Ignoring<'a>(&'a Failures);
 
 impl Drop for Ignoring<'_> {
     fn drop(&mut self) {
-        self.0.ignores_losses.set(false);
+        self.0.ignores.set(false);
     }
 }
 
-impl Engine {
-    pub(super) fn view(&self) -> View<'_> {
-        let simulated = self.pace().map(|pace| pace as &dyn SimulatedPeers);
+impl Failures {
+    /// Those of `rank`: it knows of none yet.
+    pub(super) fn new(rank: usize, job: &Arc<JobMemory>) -> Failures {
+        Failures {
+            rank,
+            size: job.ranks(),
+            job: Arc::clone(job),
+            losses: RefCell::default(),
+            ignores: Cell::new(false),
+            accepted: Cell::new(0),
+            polling: Cell::new(false),
+        }
+    }
+
+    fn view<'a>(&'a self, networks: &'a Networks) -> View<'a> {
+        let simulated = networks.pace().map(|pace| pace as &dyn SimulatedPeers);
         View { job: &self.job, simulated, rank: self.rank, size: self.size }
     }
 
+    /// Those of a further interface of this rank. Both know of each other's lost connections.
+    pub(super) fn for_another(&self) -> Losses {
+        self.losses.borrow().for_another()
+    }
+
+    /// Lost connections of all interfaces of this rank, and the ranks that it goes on without.
+    pub(super) fn cuts(&self) -> Arc<Cuts> {
+        Arc::clone(self.losses.borrow().cuts())
+    }
+
+    /// Whether an interface of this rank has lost its connection to `rank`.
+    pub(super) fn is_cut(&self, rank: usize) -> bool {
+        self.losses.borrow().cuts().contains(rank)
+    }
+
+    /// Whether one has lost its connection to any rank.
+    pub(super) fn any_cut(&self) -> bool {
+        !self.losses.borrow().cuts().is_empty()
+    }
+
     /// The rank that died first, or to which the connection is lost, but for those that this rank goes on without. `None` also while
-    /// this rank [agrees](Engine::ignore_losses) on who is gone.
-    pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
-        if self.ignores_losses.get() {
-            return None;
-        }
-        let lost = self.losses.borrow().first(&self.job);
-        if (lost.is_some() || self.job.any_left()) && self.receipts().are_open() {
-            // A context opens receipts without this mark. The next polls end those that will never come.
-            self.tasks.any.set(true);
-        }
-        lost
-    }
-
-    /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or a connection to one is lost.
-    pub(crate) fn check_none_lost(&self, doing: &'static str) -> Result<()> {
-        match self.first_lost() {
-            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
-            None => Ok(()),
-        }
-    }
-
-    /// Marks ranks of this host whose process has ended.
-    pub(super) fn check_for_dead(&self) {
-        self.losses.borrow_mut().check_for_dead(&self.view());
-    }
-
-    /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits for what the roster knows
-    /// of a peer that cannot be reached.
-    pub(super) fn remote_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
-        let (mut losses, error) = (self.losses.borrow_mut(), error.at(doing, rank));
-        match self.may_wait() {
-            true => losses.error(&self.view(), error, rank, doing),
-            false => losses.error_at_once(&self.view(), error, rank, doing),
-        }
+    /// this rank [agrees](Failures::ignore) on who is gone.
+    pub(super) fn first(&self) -> Option<(usize, Loss)> {
+        if self.ignores.get() { None } else { self.losses.borrow().first(&self.job) }
     }
 
     /// Whether a rank is lost that a wait of this rank has to tell of.
     #[inline]
-    pub(super) fn any_new_loss(&self) -> bool {
-        !self.ignores_losses.get() && self.job.any_lost() && self.losses.borrow().cuts().is_any_new(&self.job)
+    pub(super) fn any_new(&self) -> bool {
+        !self.ignores.get() && self.job.any_lost() && self.losses.borrow().cuts().is_any_new(&self.job)
     }
 
     /// As long as the result lives, no wait ends because a rank has failed.
-    pub(crate) fn ignore_losses(&self) -> Ignoring<'_> {
-        self.ignores_losses.set(true);
+    pub(crate) fn ignore(&self) -> Ignoring<'_> {
+        self.ignores.set(true);
         Ignoring(self)
     }
 
-    /// From now on this rank goes on without `rank`: no wait ends because of it, and operations on it fail.
-    pub(crate) fn accept_loss(&self, rank: usize) {
+    /// Whether no wait ends because a rank has failed.
+    pub(super) fn are_ignored(&self) -> bool {
+        self.ignores.get()
+    }
+
+    /// From now on this rank goes on without `rank`: no wait ends because of it, operations on it fail, and no poll tells of it.
+    pub(crate) fn accept(&self, rank: usize, faults: &Faults) {
         if self.losses.borrow().cuts().accept(rank) {
             self.accepted.set(self.accepted.get() + 1);
         }
-        self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
+        faults.forget(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
     }
 
     /// Whether this rank goes on without some rank.
@@ -107,27 +131,135 @@ impl Engine {
 
     /// Of these ranks the first that this one goes on without.
     pub(crate) fn first_accepted(&self, ranks: impl IntoIterator<Item = usize>) -> Option<(usize, Loss)> {
-        let cuts = Arc::clone(self.losses.borrow().cuts());
+        let cuts = self.cuts();
         let rank = ranks.into_iter().find(|rank| cuts.is_accepted(*rank))?;
         Some((rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
     }
 
+    /// Marks ranks of this host whose process has ended.
+    pub(super) fn check_for_dead(&self, networks: &Networks) {
+        self.losses.borrow_mut().check_for_dead(&self.view(networks));
+    }
+
+    /// The network says that `rank` cannot be reached. Later polls look at what the roster knows.
+    pub(super) fn doubt(&self, rank: usize, networks: &Networks) {
+        self.losses.borrow_mut().doubt(&self.view(networks), rank);
+    }
+
+    /// Whether there are ranks that the network cannot reach, and of which the roster has not told.
+    #[inline]
+    pub(super) fn has_doubts(&self) -> bool {
+        self.losses.borrow().has_doubts()
+    }
+
+    /// Looks again what the roster knows of them.
+    pub(super) fn review(&self, networks: &Networks) {
+        self.losses.borrow_mut().review(&self.view(networks));
+    }
+
     /// Enters lost ranks in the roster that nobody else enters: ranks to which this one has lost its connection, ranks whose process has
     /// ended without a supervisor, and ranks that a simulated network has lost.
-    pub(crate) fn enter_losses(&self) {
+    pub(crate) fn enter(&self, networks: &Networks) {
         if self.job.loss(self.rank).is_some() {
             // The others go on without this rank, so it enters nothing about them.
             return;
         }
-        let cuts = Arc::clone(self.losses.borrow().cuts());
+        let enter = |rank: usize, cause: Loss| {
+            if self.job.loss(rank).is_none() {
+                self.job.mark_lost(rank, cause);
+                networks.notify_all();
+            }
+        };
+        let cuts = self.cuts();
         if !cuts.is_empty() {
-            cuts.ranks().into_iter().for_each(|rank| self.enter_loss(rank, Loss::Disconnected));
+            cuts.ranks().into_iter().for_each(|rank| enter(rank, Loss::Disconnected));
         }
-        if let Some(peers) = self.view().simulated {
-            (0..self.size).filter(|rank| peers.is_dead(*rank)).for_each(|rank| self.enter_loss(rank, Loss::Unknown));
+        if let Some(peers) = self.view(networks).simulated {
+            (0..self.size).filter(|rank| peers.is_dead(*rank)).for_each(|rank| enter(rank, Loss::Unknown));
         } else if !self.job.supervised() {
-            self.check_for_dead();
+            self.check_for_dead(networks);
         }
+    }
+
+    /// The error of an operation on `rank`. Outside polls, if it `may_wait`, this waits for what the roster knows of a peer that cannot be
+    /// reached.
+    fn error(&self, error: Error, rank: usize, doing: &'static str, networks: &Networks, may_wait: bool) -> Error {
+        let (mut losses, view) = (self.losses.borrow_mut(), self.view(networks));
+        match may_wait && !self.is_polling() {
+            true => losses.error(&view, error, rank, doing),
+            false => losses.error_at_once(&view, error, rank, doing),
+        }
+    }
+
+    /// The error for a peer that failed or left. If it left, this also notes for the launcher that this rank missed it.
+    #[cold]
+    pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
+        if cause == Loss::Left {
+            self.job.miss(rank);
+        }
+        Error::PeerLost { rank, cause, doing: doing.into() }
+    }
+
+    /// As long as the result lives, operations of this rank run inside a poll: no error waits for the roster.
+    pub(super) fn begin_polling(&self) -> Polling<'_> {
+        Polling { flag: &self.polling, before: self.polling.replace(true) }
+    }
+
+    /// Whether operations of this rank run inside a poll.
+    fn is_polling(&self) -> bool {
+        self.polling.get()
+    }
+
+    /// As [`Losses::doubt_for_long`].
+    #[cfg(test)]
+    pub(super) fn doubt_for_long(&self, rank: usize) {
+        self.losses.borrow_mut().doubt_for_long(rank);
+    }
+
+    /// Whether the network cannot reach `rank`, and the roster has not told of it.
+    pub(super) fn is_doubted(&self, rank: usize) -> bool {
+        self.losses.borrow().is_doubted(rank)
+    }
+
+    /// Nothing is known of any loss any more.
+    #[cfg(test)]
+    pub(super) fn clear(&self) {
+        self.losses.take();
+    }
+}
+
+impl Engine {
+    /// As [`Failures::first`].
+    pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
+        let lost = self.failures.first();
+        if (lost.is_some() || self.job.any_left() && !self.failures.are_ignored())
+            && self.contexts.receipts().are_open()
+        {
+            // A context opens receipts without this mark. The next polls end those that will never come.
+            self.tasks.mark();
+        }
+        lost
+    }
+
+    /// # Errors
+    /// [`Error::PeerLost`] if a rank died, or a connection to one is lost.
+    pub(crate) fn check_none_lost(&self, doing: &'static str) -> Result<()> {
+        match self.first_lost() {
+            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits for what the roster knows
+    /// of a peer that cannot be reached.
+    pub(super) fn remote_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+        self.failures.error(error.at(doing, rank), rank, doing, &self.networks, !self.interface.delivering())
+    }
+
+    /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. What was to be done there is
+    /// not refused yet: a later poll does it, or knows the error.
+    pub(super) fn is_undecided(&self, rank: usize) -> bool {
+        (self.failures.is_polling() || self.interface.delivering()) && self.failures.is_doubted(rank)
     }
 
     /// Whether all puts of this rank to living ranks are in effect, and no message waits for room. Ignores losses of ranks: the network
@@ -136,7 +268,7 @@ impl Engine {
     /// # Errors
     /// Those of operations on ranks that live.
     pub(crate) fn is_quiet_but_for_lost(&self, doing: &'static str) -> Result<bool> {
-        if self.has_pending() || self.has_unposted() {
+        if self.outbox.any() || self.tasks.any_unposted() {
             return Ok(false);
         }
         match self.try_quiet(doing) {
@@ -157,7 +289,7 @@ impl Engine {
     ) -> Result<()> {
         let mut outcome = Ok(());
         self.wait_together(doing, || {
-            self.enter_losses();
+            self.failures.enter(&self.networks);
             unless()
                 || match self.is_quiet_but_for_lost(doing) {
                     Ok(quiet) => quiet && also(),
@@ -168,27 +300,5 @@ impl Engine {
                 }
         })?;
         outcome
-    }
-
-    fn enter_loss(&self, rank: usize, cause: Loss) {
-        if self.job.loss(rank).is_none() {
-            self.job.mark_lost(rank, cause);
-            self.notify_all();
-        }
-    }
-
-    fn may_wait(&self) -> bool {
-        !(self.polling.get() || self.interface.delivering())
-    }
-
-    /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. What was to be done there is
-    /// not refused yet: a later poll does it, or knows the error.
-    pub(super) fn is_undecided(&self, rank: usize) -> bool {
-        !self.may_wait() && self.losses.borrow().is_doubted(rank)
-    }
-
-    /// As long as the result lives, operations of this rank run inside a poll: no error waits for the roster.
-    pub(super) fn begin_polling(&self) -> Polling<'_> {
-        Polling { flag: &self.polling, before: self.polling.replace(true) }
     }
 }

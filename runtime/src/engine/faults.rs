@@ -2,58 +2,69 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::Engine;
 use crate::error::{Error, Result};
+use crate::membership::liveness::Cuts;
 
 /// Most errors that are kept for later polls. Chosen: of a flood the first ones tell the cause.
 pub(super) const MOST: usize = 64;
 
-/// Errors that wait to be told.
-#[derive(Default)]
-pub(super) struct Faults {
+/// Errors of delivered messages that wait to be told. Each poll returns one.
+pub(crate) struct Faults {
     queue: RefCell<VecDeque<Error>>,
     /// Whether there is one: every poll reads this.
-    pub(super) any: Cell<bool>,
+    any: Cell<bool>,
+    /// Ranks that this rank goes on without: that they are gone is no news.
+    cuts: Arc<Cuts>,
 }
 
-impl Engine {
-    /// Returns the oldest error that was kept, if there is one.
+impl Faults {
+    /// None yet. `cuts` knows which ranks this rank goes on without.
+    pub(super) fn new(cuts: Arc<Cuts>) -> Faults {
+        Faults { queue: RefCell::default(), any: Cell::new(false), cuts }
+    }
+
+    /// Whether there is one.
+    #[inline(always)]
+    pub(super) fn any(&self) -> bool {
+        self.any.get()
+    }
+
+    /// Returns the oldest error, if there is one.
     ///
     /// # Errors
     /// That error.
-    pub fn take_fault(&self) -> Result<()> {
-        if !self.faults.any.get() {
+    pub(crate) fn take(&self) -> Result<()> {
+        if !self.any.get() {
             return Ok(());
         }
-        let mut queue = self.faults.queue.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
         let first = queue.pop_front();
-        self.faults.any.set(!queue.is_empty());
+        self.any.set(!queue.is_empty());
         first.map_or(Ok(()), Err)
+    }
+
+    /// Keeps an error for the next [`Engine::poll`](super::Engine::poll). If there are too many, the first ones are kept.
+    #[cold]
+    pub(crate) fn keep(&self, error: Error) {
+        if let Error::PeerLost { rank, .. } = &error
+            && self.cuts.is_accepted(*rank)
+        {
+            return;
+        }
+        let mut queue = self.queue.borrow_mut();
+        if queue.len() < MOST {
+            queue.push_back(error);
+        }
+        self.any.set(true);
     }
 
     /// Drops the errors that are one of `which`.
     #[cold]
-    pub(super) fn forget_faults(&self, which: impl Fn(&Error) -> bool) {
-        let mut queue = self.faults.queue.borrow_mut();
+    pub(super) fn forget(&self, which: impl Fn(&Error) -> bool) {
+        let mut queue = self.queue.borrow_mut();
         queue.retain(|error| !which(error));
-        self.faults.any.set(!queue.is_empty());
-    }
-
-    /// Keeps an error of a handler for the next [`Engine::poll`]. If there are too many, the first ones are kept. That a rank is gone
-    /// which this one goes on without is no news.
-    #[cold]
-    pub fn set_fault(&self, error: Error) {
-        if self.any_accepted()
-            && let Error::PeerLost { rank, .. } = &error
-            && self.first_accepted([*rank]).is_some()
-        {
-            return;
-        }
-        let mut queue = self.faults.queue.borrow_mut();
-        if queue.len() < MOST {
-            queue.push_back(error);
-        }
-        self.faults.any.set(true);
+        self.any.set(!queue.is_empty());
     }
 }

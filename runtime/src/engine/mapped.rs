@@ -36,14 +36,13 @@ impl Engine {
     /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to others meanwhile. Whichever
     /// of them uses it next wakes that thread first. `false`: there is something to do, or something that wakes nobody may come.
     pub(crate) fn begin_doze(&self) -> bool {
-        let wakes_nobody = !self.networks.is_empty()
-            || self.has_pending()
-            || self.tasks.any.get()
-            || self.losses.borrow().has_doubts();
+        let wakes_nobody =
+            !self.networks.is_empty() || self.outbox.any() || self.tasks.any() || self.failures.has_doubts();
         if !wakes_nobody {
-            self.disarm();
+            self.wakeup.disarm();
         }
-        !wakes_nobody && self.job.sleep_word(self.rank).announce_doze(self.fences(), || self.interface.any_waiting())
+        !wakes_nobody
+            && self.job.sleep_word(self.rank).announce_doze(self.interface.fences(), || self.interface.any_waiting())
     }
 
     /// Sleeps while the announcement of [`Engine::begin_doze`] stands, for at most so long, and takes it back.
@@ -67,9 +66,9 @@ impl Engine {
         }
         // The first to see it asleep wakes it, for all that write meanwhile.
         self.job.wake(rank);
-        match self.pace() {
+        match self.networks.pace() {
             Some(pace) => pace.notify(rank),
-            None if matches!(self.network(rank).wake(rank), Ok(Sent::NoRoom)) => self.owe_nudge(rank, true),
+            None if matches!(self.networks.to(rank).wake(rank), Ok(Sent::NoRoom)) => self.remote.owe_nudge(rank, true),
             None => {}
         }
     }
@@ -77,7 +76,7 @@ impl Engine {
     /// Something was stored at a mapped rank. In virtual time that is an event; else a rank that waits for it alone polls again by
     /// itself.
     pub(crate) fn stored(&self, rank: usize) {
-        if self.routes.has_lanes() && self.pace().is_some() {
+        if self.routes.has_lanes() && self.networks.pace().is_some() {
             self.wake_if_asleep(rank);
         }
     }
@@ -105,21 +104,21 @@ impl Engine {
 
     /// Whether all that the network was to do at `rank`, which is mapped, is in effect.
     pub(super) fn is_clear(&self, rank: usize) -> Result<bool> {
-        if !self.remote.signalled.get() {
+        if !self.remote.has_signalled() {
             return Ok(true);
         }
-        self.network(rank).settled(rank).map_err(|error| self.remote_error(error, rank, "ringing a bell"))
+        self.networks.to(rank).settled(rank).map_err(|error| self.remote_error(error, rank, "ringing a bell"))
     }
 
     /// Waits briefly for a signal to be in effect at `rank`, if this rank could see before that it is not. Delivers no
     /// message, and does nothing inside a handler.
     pub(crate) fn settle_mapped(&self, rank: usize) {
-        if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped || self.is_at_once() {
+        if self.routes.all_mapped() || self.routes.to(rank) != Route::Mapped || self.outbox.is_at_once() {
             return;
         }
         let brief = BriefWait::new(&self.networks);
         while !self.interface.delivering()
-            && (self.keeps_write_for(rank) || matches!(self.is_clear(rank), Ok(false)))
+            && (self.outbox.keeps_write_for(rank) || matches!(self.is_clear(rank), Ok(false)))
             && brief.goes_on()
         {
             self.flush_pending();
@@ -131,9 +130,9 @@ impl Engine {
         if !self.routes.is_mixed() {
             return pace.block(until);
         }
-        let room = self.has_pending().then(|| pace.now() + ROOM);
+        let room = self.outbox.any().then(|| pace.now() + ROOM);
         let word = self.job.sleep_word(self.rank);
-        self.disarm();
+        self.wakeup.disarm();
         // Virtual time passes only while every rank waits, so nothing has to be checked again.
         word.announce(Fences::Full, || false);
         let goes_on = pace.block(until.into_iter().chain(room).min());

@@ -9,7 +9,7 @@ use super::routes::Routes;
 use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::nodes::Nodes;
-use crate::memory::layout::{SEGMENTS_FIRST, SlotLayout};
+use crate::memory::layout::{LINE, SEGMENTS_FIRST, SlotLayout};
 use crate::memory::node::NodeMemory;
 use crate::memory::outside::{self, Direction, Refused};
 use crate::memory::segments::{Found, HOLDS, Table};
@@ -253,6 +253,20 @@ impl MappedSegments {
                 Ok(Attached::NotAllowed)
             }
         }
+    }
+
+    /// Where `len` bytes at `address` of `rank`, which is mapped, are in its slot, if they are symmetric static data.
+    #[inline]
+    pub(crate) fn in_statics(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
+        let slot = self.node.slot(rank);
+        // SAFETY: two words of the control area, which every slot has, written before the rank arrived.
+        let word = |i: usize| unsafe {
+            AtomicU64::from_ptr(slot.add(self.layout.segments + LINE + 8 * i).cast()).load(Ordering::Relaxed)
+        };
+        let (start, bytes) = (word(0) as usize, word(1) as usize);
+        let offset = address.checked_sub(start)?;
+        // SAFETY: inside the part of the slot that the rank has laid under its static data.
+        (offset <= bytes && len <= bytes - offset).then(|| unsafe { slot.add(self.layout.statics + offset) })
     }
 
     /// The offset in the slot of `rank` of `len` bytes at an address there, if they lie in the part for its segments.

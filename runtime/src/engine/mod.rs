@@ -2,8 +2,13 @@
 //!
 //! [`Engine::poll`] makes progress once: it delivers messages that came through lanes of mapped memory (`dispatch.rs`) or over
 //! networks (`remote.rs`, `network.rs`), retries operations that met backpressure (`pending.rs`), and advances background tasks
-//! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps. `routes.rs` says how
-//! each peer is reached, `networks.rs` holds the open networks, and `context/` the streams of operations of other threads.
+//! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps.
+//!
+//! The state is that of its parts, and callers speak to the part that they need: how each peer is reached (`routes.rs`), the open
+//! networks (`networks.rs`), this rank's segments (`own_segments.rs`), what waits for room (`outbox.rs`), tasks and operations with
+//! events (`tasks.rs`), failed peers (`failures.rs`), errors to be told (`faults.rs`), the call that the program is in (`call.rs`),
+//! who runs the handlers (`dispatch.rs`), and the streams of operations of other threads (`context/`). What needs several parts
+//! is a method of the engine.
 
 mod call;
 mod claim;
@@ -20,6 +25,8 @@ mod networks;
 mod open;
 mod operation;
 mod others;
+mod outbox;
+mod own_segments;
 mod pending;
 mod pieces;
 mod ready;
@@ -30,18 +37,17 @@ mod routes;
 mod segments;
 mod serve;
 mod straight;
+mod tasks;
 mod track;
 mod wait;
 mod wakeup;
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
-pub(crate) use self::call::Call;
+pub(crate) use self::call::{Call, Running, inside_collective};
 pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Changing, Identity, Locate, OpenStream, Outlet, Stream, StreamWakeup};
 pub(crate) use self::dispatch::Dispatch;
-pub use self::drive::Background;
 pub(crate) use self::mapped_segments::{Attached, MappedSegments, Memo};
 pub(crate) use self::network::{Network, Surroundings};
 pub(crate) use self::networks::Networks;
@@ -55,19 +61,19 @@ pub(crate) use self::reserved_segments::{HEAP, STATICS};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
 pub(crate) use self::straight::{Local, STRAIGHT};
+pub use self::tasks::Background;
 pub use self::wait::Patience;
 pub(crate) use self::wakeup::Wakeup;
 /// Most words of a message in one cache line, behind the header.
 pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
-use self::operation::Operation;
+use self::operation::{Operation, drop_all};
 
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
-use crate::membership::liveness::Losses;
 use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;
-use crate::memory::layout::{SlotLayout, Status};
+use crate::memory::layout::SlotLayout;
 use crate::memory::node::NodeMemory;
 use crate::settings::Settings;
 use crate::sleep;
@@ -87,9 +93,7 @@ pub struct Engine {
     /// The blocks of the symmetric heap that this rank holds.
     pub blocks: Blocks,
     /// The segments of this rank, beside the symmetric heap.
-    segments: segments::Segments,
-    /// How segments of mapped ranks are found.
-    pub(crate) mapped_segments: Arc<MappedSegments>,
+    pub(crate) segments: own_segments::Segments,
     /// The layout of a slot.
     pub layout: SlotLayout,
     /// The settings of the job.
@@ -98,44 +102,30 @@ pub struct Engine {
     pub nodes: Nodes,
     /// The lanes of messages between ranks whose memory is mapped.
     pub interface: Interface,
-    /// What runs the handlers of messages.
-    dispatch: OnceCell<std::rc::Weak<dyn Dispatch>>,
+    /// What runs the handlers of messages, and the counts of messages.
+    pub(crate) delivery: dispatch::Delivery,
     /// How each rank is reached.
     pub(crate) routes: Routes,
     /// The networks, where other ranks' memory is not mapped here, or not all of it.
     pub(crate) networks: Networks,
     /// What this rank has to remember of operations over networks.
     remote: remote::Remote,
-    /// Ranks that this rank can no longer reach over their network.
-    losses: RefCell<Losses>,
+    /// Failed peers.
+    pub(crate) failures: failures::Failures,
     /// The wait under way, and how this rank waits.
-    waiting: wait::Waiting,
+    pub(crate) waiting: wait::Waiting,
+    /// The call that the program is in.
+    pub(crate) calls: call::Calls,
     /// The descriptor of programs that wait outside this library.
-    wakeup: wakeup::Slot,
+    pub(crate) wakeup: wakeup::Slot,
     /// Operations that met backpressure.
-    outbox: pending::Outbox,
-    /// Offsets of words at rank 0 that count the ranks that dropped a block; [`Engine::hand_back`] rings them.
-    releases: RefCell<Vec<usize>>,
-    /// Operations with events.
-    tracking: RefCell<track::Tracking>,
-    /// Tasks that every poll advances.
-    tasks: drive::Tasks,
-    /// Messages sent and delivered, to know when all have arrived.
-    traffic: Cell<[u64; 2]>,
-    /// Errors of delivered messages. Each poll returns one.
-    faults: faults::Faults,
+    pub(crate) outbox: outbox::Outbox,
+    /// Tasks that every poll advances, and operations with events.
+    pub(crate) tasks: tasks::Tasks,
+    /// Errors of delivered messages.
+    pub(crate) faults: faults::Faults,
     /// Streams of operations beside this one.
-    contexts: context::Contexts,
-    /// This rank is in a collective call.
-    in_collective: Cell<bool>,
-    /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
-    polling: Cell<bool>,
-    /// This rank agrees with others on who is gone.
-    ignores_losses: Cell<bool>,
-    /// How many ranks that are gone this rank goes on without.
-    accepted: Cell<u64>,
-    /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
-    between: Cell<bool>,
+    pub(crate) contexts: context::Contexts,
 }
 
 /// Counts the messages that were delivered before a handler panicked: the end of a world waits until as many messages are
@@ -145,16 +135,7 @@ struct Unwound<'a>(&'a Engine);
 impl Drop for Unwound<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.0.count(0, self.0.interface.take_unwound());
-    }
-}
-
-/// A collective call that this rank is in, until it is dropped.
-pub(crate) struct Running<'a>(&'a Cell<bool>);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
+        self.0.delivery.count_delivered(self.0.interface.take_unwound());
     }
 }
 
@@ -173,8 +154,9 @@ impl Engine {
         let size = job.ranks();
         let routes = Routes::new(rank, size, mapping, &nodes, pace.is_some());
         let networks = Networks::new(networks, routes.clone(), pace);
-        let outbox = pending::Outbox::new(settings.message_memory);
-        settings.message_memory = settings.message_memory.min(networks.largest_message());
+        let handler_limit = settings.message_memory;
+        settings.message_memory = handler_limit.min(networks.largest_message());
+        let outbox = outbox::Outbox::new(settings.message_memory, handler_limit);
         // Assumes one core until all ranks have arrived and tell how many there are.
         let waiting = wait::Waiting::new(Patience::new(size, 1, settings.spin, job.supervised()));
         if !sleep::register_process() {
@@ -182,45 +164,34 @@ impl Engine {
         }
         job.prepare_to_ring();
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
-        let segments = segments::Segments::new(&node, &layout);
-        let mapped_segments = Arc::new(MappedSegments::new(rank, &job, &node, layout, &routes, &nodes));
+        let mapped_segments = MappedSegments::new(rank, &job, &node, layout, &routes, &nodes);
+        let failures = failures::Failures::new(rank, &job);
+        let faults = faults::Faults::new(failures.cuts());
+        let wakeup = wakeup::Slot::new(*node.owner());
         Engine {
             rank,
             size,
             job,
             node,
             blocks: Blocks::default(),
-            segments,
-            mapped_segments,
+            segments: own_segments::Segments::new(mapped_segments),
             layout,
             settings,
             nodes,
             interface,
-            dispatch: OnceCell::new(),
+            delivery: dispatch::Delivery::default(),
             routes,
             networks,
             remote: remote::Remote::default(),
-            losses: RefCell::default(),
+            failures,
             waiting,
-            wakeup: wakeup::Slot::default(),
+            calls: call::Calls::default(),
+            wakeup,
             outbox,
-            releases: RefCell::default(),
-            tracking: RefCell::default(),
-            tasks: drive::Tasks::default(),
-            traffic: Cell::new([0; 2]),
-            faults: faults::Faults::default(),
+            tasks: tasks::Tasks::default(),
+            faults,
             contexts: context::Contexts::default(),
-            in_collective: Cell::new(false),
-            polling: Cell::new(false),
-            ignores_losses: Cell::new(false),
-            accepted: Cell::new(0),
-            between: Cell::new(false),
         }
-    }
-
-    /// How this rank waits.
-    pub fn patience(&self) -> Patience {
-        self.waiting.patience.get()
     }
 
     /// Called when all ranks have arrived: sets how wakers fence, how long waits poll (by the number of cores), and which network
@@ -231,14 +202,9 @@ impl Engine {
     pub fn note_arrivals(&self) -> Result<()> {
         let (cores, spin, supervised) = (self.job.cores(), self.settings.spin, self.job.supervised());
         let patience = Patience::new(self.job.ranks_here(), cores, spin, supervised);
-        self.waiting.patience.set(patience);
+        self.waiting.set_patience(patience);
         self.interface.note_fence_mode(patience.crowded);
         self.networks.decide()
-    }
-
-    /// What a rank tells all others about itself.
-    pub fn status(&self, rank: usize) -> &Status {
-        self.node.status(rank)
     }
 
     /// Delivers messages, retries pending operations, and returns how much it did. Never blocks.
@@ -248,8 +214,8 @@ impl Engine {
     #[inline(always)]
     pub fn poll(&self) -> Result<usize> {
         let done = self.turn();
-        if self.faults.any.get() {
-            return self.take_fault().map(|()| done);
+        if self.faults.any() {
+            return self.faults.take().map(|()| done);
         }
         Ok(done)
     }
@@ -260,7 +226,7 @@ impl Engine {
     pub fn turn(&self) -> usize {
         // Most polls find nothing, and a wait calls this in every round: the path that finds nothing is short.
         let first = if self.routes.has_lanes() { self.interface.first_waiting() } else { None };
-        let idle = first.is_none() && self.routes.all_mapped() && !self.outbox.any.get() && !self.tasks.any.get();
+        let idle = first.is_none() && self.routes.all_mapped() && !self.outbox.any() && !self.tasks.any();
         if idle { 0 } else { self.turn_busy(first) }
     }
 
@@ -274,14 +240,14 @@ impl Engine {
             None => 0,
             Some(first) => {
                 let unwound = Unwound(self);
-                let dispatch = self.dispatch();
+                let handlers = self.delivery.handlers();
                 let delivered = self.interface.receive(first, |from, id, message| {
-                    if let Some(dispatch) = &dispatch {
-                        dispatch.dispatch(from, id, message);
+                    if let Some(handlers) = &handlers {
+                        handlers.dispatch(from, id, message);
                     }
                 });
                 std::mem::forget(unwound);
-                self.count(0, delivered);
+                self.delivery.count_delivered(delivered);
                 delivered
             }
         };
@@ -289,10 +255,10 @@ impl Engine {
             self.wake_sleepers();
             done += self.remote_progress() + self.contexts.turn();
         }
-        if self.outbox.any.get() {
+        if self.outbox.any() {
             done += self.flush_pending();
         }
-        if self.tasks.any.get() {
+        if self.tasks.any() {
             done += self.turn_background();
             if done == 0 {
                 done += self.end_lost_receipts();
@@ -301,7 +267,7 @@ impl Engine {
         if done != 0
             && let Some(error) = self.interface.take_error()
         {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
         done
     }
@@ -336,7 +302,7 @@ impl Engine {
     pub fn send_at_once(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> bool {
         if payload.len() > SHORT_MAX - 8
             || !self.routes.all_mapped()
-            || self.outbox.any.get()
+            || self.outbox.any()
             || !self.is_own()
             || self.job.any_lost()
             || self.job.any_left()
@@ -344,7 +310,7 @@ impl Engine {
         {
             return false;
         }
-        self.count(1, 0);
+        self.delivery.count_sent(1);
         true
     }
 
@@ -352,7 +318,7 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn send_words_at_once(&self, to: usize, id: u8, header: u64, payload: [u64; LINE_WORDS]) -> bool {
         if !self.routes.all_mapped()
-            || self.outbox.any.get()
+            || self.outbox.any()
             || !self.is_own()
             || self.job.any_lost()
             || self.job.any_left()
@@ -360,7 +326,7 @@ impl Engine {
         {
             return false;
         }
-        self.count(1, 0);
+        self.delivery.count_sent(1);
         true
     }
 
@@ -373,22 +339,10 @@ impl Engine {
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(to, "sending a message")?;
         }
-        if self.keeps_for(to) {
+        if self.outbox.keeps_for(to) {
             return Ok(Sent::NoRoom);
         }
         self.transmit(to, id, header, payload)
-    }
-
-    /// Messages this rank has sent, those of its contexts included, and delivered.
-    pub fn traffic(&self) -> [u64; 2] {
-        let [sent, delivered] = self.traffic.get();
-        [sent + self.contexts.sent(), delivered]
-    }
-
-    #[inline(always)]
-    fn count(&self, sent: usize, delivered: usize) {
-        let [s, d] = self.traffic.get();
-        self.traffic.set([s + sent as u64, d + delivered as u64]);
     }
 
     #[inline(always)]
@@ -402,7 +356,7 @@ impl Engine {
     #[inline(always)]
     fn transmit_mapped(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         let sent = self.hand_over(to, id, header, payload)?;
-        self.count(usize::from(sent == Sent::Done), 0);
+        self.delivery.count_sent(usize::from(sent == Sent::Done));
         Ok(sent)
     }
 
@@ -420,15 +374,6 @@ impl Engine {
         })
     }
 
-    /// The error for a peer that failed or left. If it left, this also notes for the launcher that this rank missed it.
-    #[cold]
-    pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
-        if cause == Loss::Left {
-            self.job.miss(rank);
-        }
-        Error::PeerLost { rank, cause, doing: doing.into() }
-    }
-
     #[cold]
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
@@ -436,7 +381,7 @@ impl Engine {
             // If it left because another rank died, the error names that rank.
             Some(cause) => {
                 let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
-                Err(self.lost(rank, cause, doing))
+                Err(self.failures.lost(rank, cause, doing))
             }
         }
     }
@@ -464,35 +409,6 @@ impl Engine {
         }
     }
 
-    /// Marks this rank as in a collective call. Rejects a collective made inside another one, by an operator or an event's
-    /// callback: it would match the outer call on other ranks, and ranks would allocate different memory.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if this rank is in a collective call, or if an event's callback runs in a call that is composed of
-    /// several; [`Error::InsideHandler`]; [`Error::Forked`].
-    #[inline]
-    pub(crate) fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
-        self.check_outside_handler(doing)?;
-        if self.between.get() || self.in_collective.replace(true) {
-            return Err(Self::inside_collective(doing));
-        }
-        Ok(Running(&self.in_collective))
-    }
-
-    /// The error for a collective call that is made inside another one.
-    #[cold]
-    pub(crate) fn inside_collective(doing: &'static str) -> Error {
-        let why = "this rank is in another collective call; a function that runs inside one, of an event or an operator, can \
-                   make none"
-            .into();
-        Error::InvalidArgument { operation: doing, why }
-    }
-
-    /// Whether this rank is in a collective call, and in no handler.
-    pub(crate) fn is_in_collective(&self) -> bool {
-        (self.in_collective.get() || self.between.get()) && !self.interface.delivering()
-    }
-
     /// Whether this process is the rank, and not a child forked from it.
     #[inline(always)]
     pub fn is_own(&self) -> bool {
@@ -517,6 +433,9 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // Before any field: a function of an event may own a context, whose drop asks for the engine.
         self.contexts.end();
-        self.give_up_tracked();
+        // Nothing will be heard any more of operations with events.
+        let mut others = self.tasks.give_up();
+        others.extend(self.contexts.receipts().give_up());
+        drop_all(others);
     }
 }

@@ -125,6 +125,14 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.pace.as_ref().map(|pace| &**pace as &dyn Pace)
     }
 
+    /// Wakes all ranks after a change in the roster.
+    pub(crate) fn notify_all(&self) {
+        // In real time the roster wakes them itself.
+        if let Some(pace) = self.pace() {
+            self.routes.peers().for_each(|rank| pace.notify(rank));
+        }
+    }
+
     /// Makes progress. Returns how much was done, and whether [`Networks::arrival`] or [`Networks::take_lost`] has something.
     pub(crate) fn progress(&self) -> (usize, bool) {
         let add = |(done, news): (usize, bool), network: &N| {
@@ -184,6 +192,16 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
     /// Whether there are networks, and each does atomics on segments.
     pub(crate) fn change_segments(&self) -> bool {
         !self.is_empty() && self.list.iter().all(|network| network.changes_segments())
+    }
+
+    /// Whether the network for `rank` does puts and gets while the target does nothing.
+    pub(crate) fn reach_idle(&self, rank: usize) -> bool {
+        !self.is_empty() && self.to(rank).reaches_idle()
+    }
+
+    /// Whether atomics on segments of `rank` are the network's; else they are its processor's.
+    pub(crate) fn change_segments_of(&self, rank: usize) -> bool {
+        !self.is_empty() && self.to(rank).changes_segments()
     }
 
     /// Most bytes of a message to any rank, header included.

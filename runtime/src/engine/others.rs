@@ -60,7 +60,7 @@ impl Engine {
         if engines.iter().any(|engine| engine.interface.delivering()) {
             return;
         }
-        for engine in engines.into_iter().filter(|engine| !engine.is_driving()) {
+        for engine in engines.into_iter().filter(|engine| !engine.tasks.is_driving()) {
             if engine.turn() == 0 {
                 // Operations that wait for a failed rank end in the next turns.
                 engine.first_lost();
@@ -72,9 +72,9 @@ impl Engine {
     /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
     /// more: a network may have taken what it sends only when it is connected, and does not tell.
     pub(super) fn turn_others(&self) -> bool {
-        let has_network = |engine: &Rc<Engine>| !engine.networks.is_empty() && engine.pace().is_none();
+        let has_network = |engine: &Rc<Engine>| !engine.networks.is_empty() && engine.networks.pace().is_none();
         let waiting = |engine: &Rc<Engine>| {
-            !std::ptr::eq(&raw const **engine, self) && (engine.has_pending() || has_network(engine))
+            !std::ptr::eq(&raw const **engine, self) && (engine.outbox.any() || has_network(engine))
         };
         // A world may be dropped when its thread ends, and this list before it.
         let others = ENGINES.try_with(|engines| {
@@ -87,6 +87,6 @@ impl Engine {
             engine.networks.progress();
             engine.flush_pending();
         }
-        others.iter().any(|engine| engine.has_pending() || has_network(engine))
+        others.iter().any(|engine| engine.outbox.any() || has_network(engine))
     }
 }

@@ -1,92 +1,20 @@
-//! Operations that met backpressure: queued for each target, in order, and retried by later polls.
+//! Operations that may meet backpressure: attempted, kept in the outbox, and retried by later polls.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::operation::Operation;
-use crate::error::{CalledAt, Error, Loss, Result};
+use crate::error::{Error, Loss, Result};
 use crate::sleep;
 use crate::transport::Sent;
-
-/// What is kept for one target, in the order in which it is sent.
-#[derive(Default)]
-struct Queue {
-    operations: VecDeque<Operation<Box<[u8]>>>,
-    /// Number of `operations` that are not messages.
-    writes: usize,
-}
-
-/// Operations of this rank that met backpressure.
-#[derive(Default)]
-pub(super) struct Outbox {
-    /// By target. No queue is empty.
-    queues: RefCell<BTreeMap<usize, Queue>>,
-    /// Whether there is one: every poll reads this.
-    pub(super) any: Cell<bool>,
-    /// Their bytes, as far as a limit holds for them.
-    bytes: Cell<usize>,
-    /// Message ids that are answers, one bit each.
-    answers: Cell<u64>,
-    /// Message ids whose senders never wait for room, one bit each. Their bytes are not counted.
-    unlimited: Cell<u64>,
-    /// What a handler sends now is its own program's, and may be refused.
-    bounded: Cell<bool>,
-    /// What would wait for room now fails instead.
-    at_once: Cell<bool>,
-    /// Most bytes that are kept for handlers to be able to keep more.
-    handler_limit: usize,
-}
-
-impl Outbox {
-    /// Handlers, which cannot wait, keep no more when there are `handler_limit` bytes.
-    pub(super) fn new(handler_limit: usize) -> Outbox {
-        Outbox { handler_limit, ..Outbox::default() }
-    }
-
-    /// Bytes of a kept operation that count against the limit.
-    fn counted(&self, kept: &Operation<Box<[u8]>>) -> usize {
-        if kept.is_one_of(self.unlimited.get()) { 0 } else { kept.len() }
-    }
-}
-
-impl Queue {
-    /// Appends, except that a put is inserted right after the last write, ahead of messages. A message may have to wait
-    /// until the target makes progress; a put must not. Order only requires that later operations stay behind the put.
-    fn push(&mut self, kept: Operation<Box<[u8]>>) {
-        let last_write = || self.operations.iter().rposition(Operation::writes).map_or(0, |at| at + 1);
-        let place = match kept {
-            Operation::Put { .. } if self.writes == 0 => 0,
-            Operation::Put { .. } => last_write(),
-            _ => self.operations.len(),
-        };
-        self.writes += usize::from(kept.writes());
-        self.operations.insert(place, kept);
-    }
-
-    fn pop(&mut self) {
-        let kept = self.operations.pop_front();
-        self.writes -= usize::from(kept.is_some_and(|kept| kept.writes()));
-    }
-}
-
-/// Puts the bound before back, also in a panic.
-struct Bounded<'a>(&'a Cell<bool>, bool);
-
-impl Drop for Bounded<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.1);
-    }
-}
 
 impl Engine {
     /// Sends, or on backpressure keeps a copy that a later [`Engine::poll`] sends, in order. At most `message_memory`
     /// bytes are kept for all targets together; beyond that this blocks until there is room. A handler must not block: beyond the limit
-    /// its puts, rings and messages sent by [`Engine::bounded`] are refused, and all others are kept.
+    /// its puts, rings and messages sent by [`Outbox::bounded`](super::outbox::Outbox::bounded) are refused, and all others are kept.
     ///
     /// # Errors
-    /// As [`Engine::send`]; inside a handler and [`Engine::bounded`] [`Error::WouldBlock`].
+    /// As [`Engine::send`]; inside a handler and [`Outbox::bounded`](super::outbox::Outbox::bounded) [`Error::WouldBlock`].
     #[inline]
     pub fn send_or_keep(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.send_at_once(to, id, header, payload) || self.send(to, id, header, payload)? == Sent::Done {
@@ -108,44 +36,6 @@ impl Engine {
         self.do_or_keep(to, Operation::Message { id, ordered: true, header, payload })
     }
 
-    /// Sets which message ids are answers, one bit each. Dropping an answer is no error if its target has left in good
-    /// order, since that rank no longer waits for it.
-    pub fn set_answers(&self, kinds: u64) {
-        self.outbox.answers.set(kinds);
-    }
-
-    /// Adds message ids, one bit each, that are kept without limit: sending one never blocks for room and is never refused for lack
-    /// of it. What is kept of them takes no part of `message_memory`. For vocabularies whose promise it is.
-    pub(crate) fn set_unlimited(&self, kinds: u64) {
-        self.outbox.unlimited.set(self.outbox.unlimited.get() | kinds);
-    }
-
-    /// Sends for a handler's own program: without room it is refused when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. What the
-    /// library's protocols send bounds itself, and is not refused: nobody would send it again.
-    ///
-    /// # Errors
-    /// Those of `send`; [`Error::WouldBlock`].
-    pub fn bounded<R>(&self, send: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _bounded = Bounded(&self.outbox.bounded, self.outbox.bounded.replace(true));
-        send()
-    }
-
-    /// Sends one message with `send`, which fails where it would wait for room. Of the program it runs no code but what makes
-    /// bytes of arguments.
-    ///
-    /// # Errors
-    /// Those of `send`; [`Error::WouldBlock`]: then nothing was sent.
-    pub(crate) fn at_once<R>(&self, send: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _at_once = Bounded(&self.outbox.at_once, self.outbox.at_once.replace(true));
-        self.bounded(send)
-    }
-
-    /// Whether what has no room fails now, and does not wait.
-    #[inline]
-    pub(crate) fn is_at_once(&self) -> bool {
-        self.outbox.at_once.get()
-    }
-
     /// Puts `len` bytes to `rank` with `put`, which does not wait for room: what the network does not take now is kept. Room to keep
     /// all of it is looked for first, so that it goes whole or not at all.
     ///
@@ -159,21 +49,9 @@ impl Engine {
         put: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
         if rank < self.size && !self.routes.is_mapped(rank) {
-            self.check_room(operation, rank, len)?;
+            self.outbox.check_room(operation, rank, len)?;
         }
-        self.at_once(put)
-    }
-
-    /// Checks that `len` more bytes may be kept.
-    ///
-    /// # Errors
-    /// [`Error::WouldBlock`].
-    pub(crate) fn check_room(&self, operation: &'static str, rank: usize, len: usize) -> Result<()> {
-        let (kept, limit) = (self.outbox.bytes.get(), self.settings.message_memory);
-        if kept > 0 && kept.saturating_add(len) > limit {
-            return Err(Error::WouldBlock { operation, rank, place: CalledAt::default() });
-        }
-        Ok(())
+        self.outbox.at_once(put)
     }
 
     /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no
@@ -184,7 +62,7 @@ impl Engine {
         }
         match send() {
             Ok(()) | Err(Error::PeerLost { cause: Loss::Left, .. }) => {}
-            Err(error) => self.set_fault(error),
+            Err(error) => self.faults.keep(error),
         }
     }
 
@@ -194,7 +72,11 @@ impl Engine {
             self.check_alive(to, operation.doing())?;
         }
         // A put may overtake kept messages; see `Queue::push`.
-        let kept = if let Operation::Put { .. } = operation { self.keeps_write_for(to) } else { self.keeps_for(to) };
+        let kept = if let Operation::Put { .. } = operation {
+            self.outbox.keeps_write_for(to)
+        } else {
+            self.outbox.keeps_for(to)
+        };
         if !kept
             && (self.attempt(to, &mut operation)? == Sent::Done
                 || self.attempt_briefly(to, &mut operation)? == Sent::Done)
@@ -206,34 +88,17 @@ impl Engine {
 
     #[cold]
     fn keep(&self, to: usize, operation: &Operation<&[u8]>) -> Result<()> {
-        // For a put at once room was found before.
-        if operation.is_one_of(self.outbox.unlimited.get()) || (self.is_at_once() && operation.writes()) {
-            self.keep_now(to, operation);
-            return Ok(());
-        }
-        let (limit, asked) = (self.settings.message_memory, operation.len());
-        let has_room = |limit: usize| self.outbox.bytes.get() == 0 || self.outbox.bytes.get() + asked <= limit;
-        if self.interface.delivering() {
-            // Room may come only after this handler has returned. Only the program puts and rings in a handler; the library does not.
-            let is_bounded = self.outbox.bounded.get() || operation.writes();
-            if is_bounded && !has_room(self.outbox.handler_limit.max(limit)) {
-                return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
+        if !self.outbox.is_exempt(operation) {
+            if self.interface.delivering() {
+                self.outbox.check_handler(to, operation)?;
+            } else if self.outbox.is_at_once() {
+                self.outbox.check_room(operation.doing(), to, operation.len())?;
+            } else if !self.outbox.has_room(operation.len()) {
+                self.wait_together("waiting for room to send a message", || self.outbox.has_room(operation.len()))?;
             }
-        } else if !has_room(limit) {
-            if self.is_at_once() {
-                return Err(Error::WouldBlock { operation: operation.doing(), rank: to, place: CalledAt::default() });
-            }
-            self.wait_together("waiting for room to send a message", || has_room(limit))?;
         }
-        self.keep_now(to, operation);
+        self.outbox.push(to, operation);
         Ok(())
-    }
-
-    fn keep_now(&self, to: usize, operation: &Operation<&[u8]>) {
-        let kept = operation.keep();
-        self.outbox.bytes.set(self.outbox.bytes.get() + self.outbox.counted(&kept));
-        self.outbox.queues.borrow_mut().entry(to).or_default().push(kept);
-        self.outbox.any.set(true);
     }
 
     /// Sends a message now or in a later poll, after everything sent there before. Never waits; dropped if the target is gone.
@@ -254,31 +119,20 @@ impl Engine {
     #[cold]
     pub(super) fn do_unasked(&self, to: usize, operation: Operation<&[u8]>) {
         if let Err(error) = self.try_unasked(to, operation) {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
     }
 
     fn try_unasked(&self, to: usize, mut operation: Operation<&[u8]>) -> Result<()> {
-        if !self.keeps_for(to) {
+        if !self.outbox.keeps_for(to) {
             match self.attempt(to, &mut operation) {
                 Ok(Sent::NoRoom) => {}
                 Ok(_) | Err(Error::PeerLost { .. } | Error::Forked { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.keep_now(to, &operation);
+        self.outbox.push(to, &operation);
         Ok(())
-    }
-
-    /// Whether anything is kept for `to`. A new operation, except a put, must queue behind it.
-    #[inline]
-    pub(crate) fn keeps_for(&self, to: usize) -> bool {
-        self.outbox.any.get() && self.outbox.queues.borrow().contains_key(&to)
-    }
-
-    /// Whether a put, bell or atomic is kept for `to`. A later put or read of its memory must not overtake it.
-    pub(super) fn keeps_write_for(&self, to: usize) -> bool {
-        self.outbox.any.get() && self.outbox.queues.borrow().get(&to).is_some_and(|queue| queue.writes > 0)
     }
 
     /// Attempts it once. A put that is accepted in part knows how much of it was.
@@ -306,7 +160,8 @@ impl Engine {
             Operation::MappedRing { offset } => self.try_ring_mapped(to, offset),
             _ => {
                 let sent = self.attempt_remote(to, operation)?;
-                self.count(usize::from(sent == Sent::Done && matches!(operation, Operation::Message { .. })), 0);
+                let is_sent = sent == Sent::Done && matches!(operation, Operation::Message { .. });
+                self.delivery.count_sent(usize::from(is_sent));
                 Ok(sent)
             }
         }
@@ -320,40 +175,13 @@ impl Engine {
         if !self.is_own() {
             return 0;
         }
-        let _polling = self.begin_polling();
-        let mut done = 0;
-        let mut pending = self.outbox.queues.borrow_mut();
-        pending.retain(|to, queue| {
-            let cut = || self.losses.borrow().cuts().contains(*to).then_some(Loss::Disconnected);
-            if let Some(cause) = self.job.loss(*to).or_else(cut) {
-                if cause != Loss::Left || !queue.operations.iter().all(|kept| kept.is_one_of(self.outbox.answers.get()))
-                {
-                    self.set_fault(Error::PeerLost {
-                        rank: *to,
-                        cause,
-                        doing: "sending what had found no room".into(),
-                    });
-                }
-                let dropped: usize = queue.operations.iter().map(|kept| self.outbox.counted(kept)).sum();
-                self.outbox.bytes.set(self.outbox.bytes.get() - dropped);
-                return false;
-            }
-            while let Some(kept) = queue.operations.front_mut() {
-                match self.attempt(*to, kept) {
-                    Ok(Sent::Done) => {}
-                    Ok(Sent::NoRoom) => return true,
-                    // It has left just now.
-                    Err(Error::PeerLost { cause: Loss::Left, .. }) if kept.is_one_of(self.outbox.answers.get()) => {}
-                    Err(error) => self.set_fault(error),
-                }
-                self.outbox.bytes.set(self.outbox.bytes.get() - self.outbox.counted(kept));
-                queue.pop();
-                done += 1;
-            }
-            false
-        });
-        self.outbox.any.set(!pending.is_empty());
-        done
+        let _polling = self.failures.begin_polling();
+        let cut = |to| self.failures.is_cut(to).then_some(Loss::Disconnected);
+        self.outbox.retry(
+            |to| self.job.loss(to).or_else(|| cut(to)),
+            |to, kept| self.attempt(to, kept),
+            |error| self.faults.keep(error),
+        )
     }
 
     /// Sends what is kept for `to`, and waits until the network has delivered all that this rank sent, at most `limit`: for a rank
@@ -365,7 +193,7 @@ impl Engine {
         /// The same in virtual time, which costs nothing: all of the limit passes, since a message in pieces needs credits of a
         /// receiver that has to run for that.
         const VIRTUAL_PAUSE: Duration = Duration::from_millis(1);
-        let pace = self.pace();
+        let pace = self.networks.pace();
         let (begun, mut passed) = (Instant::now(), Duration::ZERO);
         while passed < limit {
             self.networks.progress();
@@ -375,7 +203,7 @@ impl Engine {
                     pace.pause(VIRTUAL_PAUSE);
                     passed += VIRTUAL_PAUSE;
                 }
-                None if !self.keeps_for(to) && !matches!(self.try_quiet("answering"), Ok(false)) => return,
+                None if !self.outbox.keeps_for(to) && !matches!(self.try_quiet("answering"), Ok(false)) => return,
                 None => {
                     sleep::nap(PAUSE);
                     passed = begun.elapsed();
@@ -383,16 +211,11 @@ impl Engine {
             }
         }
     }
-
-    /// Whether anything is kept for any target.
-    pub fn has_pending(&self) -> bool {
-        self.outbox.any.get()
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::cell::{OnceCell, RefCell};
+    use std::cell::{Cell, OnceCell, RefCell};
     use std::rc::{Rc, Weak};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -540,42 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_put_waits_for_no_message() {
-        let mut queue = Queue::default();
-        let message = |id| Operation::Message { id, ordered: false, header: 0, payload: &[][..] };
-        let put = |offset| Operation::Put { offset, bytes: &[1][..], done: 0, after: false, tell: false };
-        for operation in
-            [message(1), message(2), put(1), message(3), put(2), Operation::Ring { offset: 3 }, message(4), put(4)]
-        {
-            queue.push(operation.keep());
-        }
-        let order: Vec<_> = std::iter::from_fn(|| {
-            let kept = queue.operations.front()?;
-            let told = match kept {
-                Operation::Message { id, .. } => format!("message {id}"),
-                Operation::Put { offset, .. } => format!("put {offset}"),
-                Operation::Ring { offset } | Operation::MappedRing { offset } => format!("ring {offset}"),
-                Operation::Change { offset, .. } => format!("atomic {offset}"),
-            };
-            queue.pop();
-            Some(told)
-        })
-        .collect();
-        assert_eq!(
-            order,
-            ["put 1", "put 2", "message 1", "message 2", "message 3", "ring 3", "put 4", "message 4"],
-            "puts and rings among themselves, and messages, in order; a message never before a put that came first"
-        );
-        assert_eq!(queue.writes, 0);
-    }
-
-    #[test]
     fn a_forked_child_does_not_send_what_its_parent_keeps() {
         let ranks = crate::Threads::new(1).deadline(Duration::from_secs(20));
         let counts = ranks.run(|world| {
             let word = world.alloc::<u64>(1).expect("fits");
             let engine = world.engine();
-            engine.keep_now(0, &Operation::MappedRing { offset: word.offset() });
+            engine.outbox.push(0, &Operation::MappedRing { offset: word.offset() });
             // SAFETY: the child allocates nothing, and ends.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
@@ -602,28 +395,28 @@ mod tests {
             if world.rank() == 0 {
                 let engine = world.engine();
                 engine.remote.is_broken.set(true);
-                engine.losses.borrow_mut().doubt_for_long(1);
+                engine.failures.doubt_for_long(1);
                 // A word that only contexts change.
                 let offset = engine.layout.handled;
-                engine.keep_now(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, after: false, tell: false });
+                engine.outbox.push(1, &Operation::Put { offset, bytes: &[0; 8], done: 0, after: false, tell: false });
                 let done = Arc::new(Group::default());
                 let answer = Arc::new(Answer::default());
                 answer.finish(Err(transport::Error::ConnectionReset));
-                engine.track(1, "put", Step::Flushing(answer), vec![Event::End(Member::new(&done))]);
+                engine.tasks.track(1, "put", Step::Flushing(answer), vec![Event::End(Member::new(&done))]);
                 for _ in 0..3 {
                     engine.turn();
-                    assert!(engine.losses.borrow().is_doubted(1), "the poll has waited until the roster had its time");
-                    assert!(engine.keeps_for(1) && !engine.faults.any.get() && done.outcome().is_none());
+                    assert!(engine.failures.is_doubted(1), "the poll has waited until the roster had its time");
+                    assert!(engine.outbox.keeps_for(1) && !engine.faults.any() && done.outcome().is_none());
                 }
                 engine.remote.is_broken.set(false);
-                *engine.losses.borrow_mut() = Default::default();
+                engine.failures.clear();
                 engine.turn();
-                assert!(!engine.keeps_for(1), "what was kept goes out");
+                assert!(!engine.outbox.keeps_for(1), "what was kept goes out");
                 // The answer still says that the connection is lost: once the roster knows nothing, so do futures.
                 while done.outcome().is_none() {
                     engine.turn();
                 }
-                *engine.losses.borrow_mut() = Default::default();
+                engine.failures.clear();
             }
             world.barrier()
         });

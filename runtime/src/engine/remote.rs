@@ -49,11 +49,11 @@ impl Issuer for &Engine {
     }
 
     fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
-        Engine::check_claim(self, claim, doing, rank)
+        claim.map_or(Ok(()), |claim| claim.check(&self.blocks, doing, rank))
     }
 
     fn request(&mut self, doing: &'static str, rank: usize, post: Post<'_>) -> Result<Option<Arc<Answer>>> {
-        match self.try_ask(doing, rank, || post(self.network(rank))) {
+        match self.try_ask(doing, rank, || post(self.networks.to(rank))) {
             Err(Error::PeerLost { .. }) if self.is_undecided(rank) => Ok(None),
             outcome => outcome,
         }
@@ -67,7 +67,7 @@ impl Issuer for &Engine {
     }
 
     fn keeps(&self, rank: usize) -> bool {
-        self.keeps_for(rank)
+        self.outbox.keeps_for(rank)
     }
 
     fn has_lane(&self, rank: usize) -> bool {
@@ -79,7 +79,7 @@ impl Issuer for &Engine {
 #[derive(Default)]
 pub(super) struct Remote {
     /// A ring over a network may still be in flight.
-    pub(super) signalled: Cell<bool>,
+    signalled: Cell<bool>,
     /// Ranks that may be asleep while a write to them is in flight. `true`: the rank was seen asleep, and the message that wakes
     /// it is still to be sent.
     nudges: RefCell<Vec<(usize, bool)>>,
@@ -91,6 +91,40 @@ pub(super) struct Remote {
     /// No post goes out: the network reports that its connections are lost.
     #[cfg(test)]
     pub(super) is_broken: Cell<bool>,
+}
+
+impl Remote {
+    /// Whether a rank may be asleep that has to be woken.
+    #[inline]
+    pub(super) fn owes_nudges(&self) -> bool {
+        self.has_nudges.get()
+    }
+
+    /// `rank` has to be woken as soon as what was written there is in effect, or, if it is `due`, as soon as there is room.
+    pub(super) fn owe_nudge(&self, rank: usize, due: bool) {
+        let mut nudges = self.nudges.borrow_mut();
+        match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
+            Some(nudge) => nudge.1 |= due,
+            None => nudges.push((rank, due)),
+        }
+        self.has_nudges.set(true);
+    }
+
+    /// Lets `wake` wake the ranks that have to be; it returns whether that is done.
+    #[inline]
+    fn nudge(&self, wake: impl Fn(usize, &mut bool) -> bool) {
+        if self.has_nudges.get() {
+            let mut nudges = self.nudges.borrow_mut();
+            nudges.retain_mut(|(rank, due)| !wake(*rank, due));
+            self.has_nudges.set(!nudges.is_empty());
+        }
+    }
+
+    /// Whether a ring over a network may still be in flight.
+    #[inline]
+    pub(super) fn has_signalled(&self) -> bool {
+        self.signalled.get()
+    }
 }
 
 /// Room of a message that is being handled. Its sender gets it back when this is dropped, also when the handler panics.
@@ -111,18 +145,6 @@ impl Drop for Room<'_> {
 }
 
 impl Engine {
-    /// The network for `rank`. There is one where [not all](super::Routes::all_mapped) ranks are mapped.
-    #[inline(always)]
-    pub(crate) fn network(&self, rank: usize) -> &dyn RemoteAccess {
-        self.networks.to(rank)
-    }
-
-    /// The clock of a job in virtual time.
-    #[inline]
-    pub(crate) fn pace(&self) -> Option<&dyn Pace> {
-        self.networks.pace()
-    }
-
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         let lanes = || self.interface.largest_message();
@@ -131,14 +153,6 @@ impl Engine {
             // At most half of what lanes hold, so that two messages fit there.
             false if self.routes.is_mixed() => self.networks.largest_message().min(lanes() / 2),
             false => self.networks.largest_message(),
-        }
-    }
-
-    /// Wakes all ranks after a change in the roster.
-    pub(crate) fn notify_all(&self) {
-        // In real time the roster wakes them itself.
-        if let Some(pace) = self.pace() {
-            (0..self.size).filter(|rank| *rank != self.rank).for_each(|rank| pace.notify(rank));
         }
     }
 
@@ -152,25 +166,18 @@ impl Engine {
             while !self.interface.delivering() {
                 let Some((network, arrival)) = self.networks.arrival() else { break };
                 // Counted before the handler runs, since that may panic.
-                self.count(0, 1);
+                self.delivery.count_delivered(1);
                 let _room = arrival.room.map(|room| Room { engine: self, network, from: arrival.from, room });
                 self.deliver(arrival.from, arrival.id, &transport::Message::new(arrival.data(), None));
                 done += 1;
             }
-            self.networks.take_lost().into_iter().for_each(|rank| self.losses.borrow_mut().doubt(&self.view(), rank));
+            self.networks.take_lost().into_iter().for_each(|rank| self.failures.doubt(rank, &self.networks));
         }
-        if self.losses.borrow().has_doubts() {
-            self.losses.borrow_mut().review(&self.view());
+        if self.failures.has_doubts() {
+            self.failures.review(&self.networks);
         }
-        if self.remote.has_nudges.get() {
-            self.remote.nudges.borrow_mut().retain_mut(|(rank, due)| !self.try_nudge(*rank, due));
-            self.remote.has_nudges.set(!self.remote.nudges.borrow().is_empty());
-        }
+        self.remote.nudge(|rank, due| self.try_nudge(rank, due));
         done
-    }
-
-    pub(super) fn has_nudges(&self) -> bool {
-        self.remote.has_nudges.get()
     }
 
     /// Wakes `rank` if it sleeps: something was written there that it may wait for.
@@ -181,23 +188,14 @@ impl Engine {
         if !is_seen || self.try_nudge(rank, &mut due) {
             return;
         }
-        self.owe_nudge(rank, due);
-    }
-
-    pub(super) fn owe_nudge(&self, rank: usize, due: bool) {
-        let mut nudges = self.remote.nudges.borrow_mut();
-        match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
-            Some(nudge) => nudge.1 |= due,
-            None => nudges.push((rank, due)),
-        }
-        self.remote.has_nudges.set(true);
+        self.remote.owe_nudge(rank, due);
     }
 
     /// Whether `rank` has been woken, or need not be. A rank that is awake now may fall asleep before the write gets there, so
     /// the check is repeated until the write is in effect. `due`: the rank was seen asleep, and the message that wakes it is
     /// not sent yet.
     fn try_nudge(&self, rank: usize, due: &mut bool) -> bool {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         if !*due {
             // A failed rank needs no wake-up; its peers learn of the failure elsewhere.
             let Ok(settled) = network.settled(rank) else { return true };
@@ -214,7 +212,7 @@ impl Engine {
     /// In virtual time a poll that found nothing takes a little time, so that other ranks run while this one polls in a loop.
     #[cold]
     pub(crate) fn idle_poll(&self) {
-        if let Some(pace) = self.pace() {
+        if let Some(pace) = self.networks.pace() {
             let before = self.remote.idle_polls.get();
             self.remote.idle_polls.set((before + 1).min(IDLE_DOUBLINGS));
             pace.pause(IDLE_POLL * (1 << before));
@@ -258,7 +256,7 @@ impl Engine {
             if !self.sleep_virtual(pace, end) {
                 // The scheduler tells one rank at a time that no rank goes on. A rank in `survivors` does not give up: ranks in other
                 // calls hear of the leaver next, and then join it.
-                if self.ignores_losses.get() && self.job.any_left() && told < TOLD {
+                if self.failures.are_ignored() && self.job.any_left() && told < TOLD {
                     told += 1;
                     continue;
                 }
@@ -266,7 +264,7 @@ impl Engine {
                     return Err(self.deadlock(doing));
                 }
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
-                    Some(rank) => self.lost(rank, Loss::Left, doing),
+                    Some(rank) => self.failures.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },
                 });
             }
@@ -287,8 +285,9 @@ impl Engine {
         if self.remote.is_broken.get() {
             return Err(self.remote_error(transport::Error::ConnectionReset, to, operation.doing()));
         }
-        let sent =
-            operation.post(self.network(to), to).map_err(|error| self.remote_error(error, to, operation.doing()))?;
+        let sent = operation
+            .post(self.networks.to(to), to)
+            .map_err(|error| self.remote_error(error, to, operation.doing()))?;
         if sent == Sent::Done {
             match operation {
                 Operation::Put { tell: true, .. } => self.nudge(to),
@@ -307,11 +306,11 @@ impl Engine {
     /// poll, so a queued put would leave late.
     pub(super) fn attempt_briefly(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<Sent> {
         // A put at once is kept: for it too a wait is too much.
-        let may_wait = !self.interface.delivering() && !self.is_at_once();
+        let may_wait = !self.interface.delivering() && !self.outbox.is_at_once();
         if self.networks.is_empty() || matches!(operation, Operation::Message { .. }) || !may_wait {
             return Ok(Sent::NoRoom);
         }
-        let (network, brief) = (self.network(to), BriefWait::new(&self.networks));
+        let (network, brief) = (self.networks.to(to), BriefWait::new(&self.networks));
         while (network.learns(to) || self.networks.is_silent_to(to)) && brief.goes_on() {
             if self.attempt(to, operation)? == Sent::Done {
                 return Ok(Sent::Done);
@@ -329,11 +328,11 @@ impl Engine {
         // Nearly always there is room.
         if bytes.len() <= SMALL_PUT
             && !(self.routes.is_mapped(rank)
-                || self.has_pending()
+                || self.outbox.any()
                 || !self.is_own()
                 || self.job.any_lost()
                 || self.job.any_left())
-            && matches!(self.network(rank).put(rank, offset, bytes), Ok(done) if done == bytes.len())
+            && matches!(self.networks.to(rank).put(rank, offset, bytes), Ok(done) if done == bytes.len())
         {
             return Ok(());
         }
@@ -371,10 +370,10 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn remote_hand_over(&self, doing: &'static str, rank: usize) -> Result<()> {
-        if !self.keeps_write_for(rank) {
+        if !self.outbox.keeps_write_for(rank) {
             return Ok(());
         }
-        self.wait_together(doing, || !self.keeps_write_for(rank))
+        self.wait_together(doing, || !self.outbox.keeps_write_for(rank))
     }
 
     #[inline(never)]
@@ -385,11 +384,11 @@ impl Engine {
             self.stored(rank);
             return Ok(());
         }
-        if self.interface.delivering() && !self.is_at_once() {
+        if self.interface.delivering() && !self.outbox.is_at_once() {
             // All or nothing: a handler cannot wait for room for the rest.
             return self.put_at_once("put", rank, bytes.len(), || self.put_remote(rank, offset, bytes, tell));
         }
-        let step = self.network(rank).largest_put();
+        let step = self.networks.to(rank).largest_put();
         let mut pieces = bytes.chunks(step).enumerate();
         pieces.try_for_each(|(n, bytes)| {
             self.do_or_keep(rank, Operation::Put { offset: offset + n * step, bytes, done: 0, after: false, tell })
@@ -408,7 +407,7 @@ impl Engine {
             unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
             return self.remote_put(rank, offset, &bytes);
         }
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         let mut done = 0;
         while done < len {
             let post = || match network.put_own(rank, offset + done, own + done, len - done) {
@@ -434,17 +433,17 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn remote_put_ring(&self, rank: usize, offset: usize, bytes: &[u8], bell: [usize; 2]) -> Result<()> {
-        if self.interface.delivering() && !self.is_at_once() {
+        if self.interface.delivering() && !self.outbox.is_at_once() {
             // As in `put_remote`: never the bytes without the ring.
             let len = bytes.len() + size_of::<u64>();
             return self.put_at_once("ringing a bell", rank, len, || self.remote_put_ring(rank, offset, bytes, bell));
         }
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         self.check_own("ringing a bell")?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, "ringing a bell")?;
         }
-        if network.notifies() && !self.keeps_for(rank) {
+        if network.notifies() && !self.outbox.keeps_for(rank) {
             let sent = network.notify(rank, offset, bytes, bell[0]);
             match sent.map_err(|error| self.remote_error(error, rank, "ringing a bell")) {
                 Ok(Sent::Done) => return Ok(()),
@@ -470,7 +469,7 @@ impl Engine {
             unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
             return Ok(());
         }
-        let (network, len) = (self.network(rank), to.len());
+        let (network, len) = (self.networks.to(rank), to.len());
         // SAFETY: borrowed until this returns.
         if unsafe { self.remote_straight(doing, rank, offset, Local::Into(to.as_mut_ptr()), len) }? {
             return Ok(());
@@ -492,7 +491,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::remote_get`].
     pub(crate) fn remote_atomic(&self, doing: &'static str, rank: usize, offset: usize, asked: Change) -> Result<u64> {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         self.check_own(doing)?;
         let turns = self.remote.atomics.get();
         self.remote.atomics.set(turns.wrapping_add(1));
@@ -500,7 +499,7 @@ impl Engine {
             self.turn();
         }
         // Nearly always there is room, and the result comes at once.
-        let clear = !(self.interface.delivering() || self.has_pending() || self.job.any_lost() || self.job.any_left());
+        let clear = !(self.interface.delivering() || self.outbox.any() || self.job.any_lost() || self.job.any_left());
         let tried = if clear { network.atomic_now(rank, offset, asked) } else { Ok(None) };
         if let Ok(Some(Fetched::Now(word))) = tried {
             return Ok(word);
@@ -545,7 +544,7 @@ impl Engine {
         let mut posted = Ok(None);
         self.wait_together(doing, || {
             // Queued writes to that rank go first.
-            if !self.keeps_write_for(rank) {
+            if !self.outbox.keeps_write_for(rank) {
                 posted = post();
             }
             !matches!(posted, Ok(None))
@@ -571,7 +570,7 @@ impl Engine {
                 break all;
             }
         };
-        !self.has_pending() && !self.has_unposted() && flushed()
+        !self.outbox.any() && !self.tasks.any_unposted() && flushed()
     }
 
     /// Waits until every rank has arrived.
@@ -579,7 +578,7 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`] if one died before.
     pub(crate) fn await_all(&self) -> Result<()> {
-        let Some(pace) = self.pace() else { return self.job.await_all() };
+        let Some(pace) = self.networks.pace() else { return self.job.await_all() };
         while !self.job.all_arrived() {
             if let Some((rank, cause)) = self.job.first_lost() {
                 return Err(Error::PeerLost { rank, cause, doing: "starting".into() });
@@ -626,7 +625,7 @@ impl Engine {
         let mut outcome = Ok(false);
         self.wait_together(doing, || {
             // Inside a handler nothing that is tracked advances, so `try_quiet` itself does not poll.
-            outcome = if self.has_unposted() { Ok(false) } else { self.try_quiet(doing) };
+            outcome = if self.tasks.any_unposted() { Ok(false) } else { self.try_quiet(doing) };
             !matches!(outcome, Ok(false))
         })?;
         outcome.map(drop)
@@ -641,7 +640,7 @@ impl Engine {
             return Ok(true);
         }
         self.check_own(doing)?;
-        if self.has_pending() {
+        if self.outbox.any() {
             return Ok(false);
         }
         match self.networks.flush() {

@@ -33,22 +33,18 @@
 //!
 //! A close so waits until the ranks that have used segments of this rank make progress; it waits for no other.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use super::Engine;
-use super::context::{Flush, Leaving};
+use super::context::Flush;
 use super::remote_access::Answer;
 use super::reserved_segments::STATICS;
 use super::straight::Local;
 use crate::error::{Error, Loss, Result};
-use crate::memory::layout::{LINE, SEGMENTS_FIRST, SEGMENTS_MAX, SlotLayout};
-use crate::memory::node::{NodeMemory, Pages};
-use crate::memory::own_segments::OwnSegments;
-use crate::memory::segments::{Entry, HOLDS, KEY_ROOM, Table};
-use crate::transport::{self, PACKED_KEY_LEN, Region, Width};
+use crate::memory::layout::{SEGMENTS_FIRST, SEGMENTS_MAX};
+use crate::memory::segments::{HOLDS, KEY_ROOM};
+use crate::transport::{self, PACKED_KEY_LEN, Region};
 
 /// Added to an address of a peer, it is an offset as [`super::RemoteAccess`] takes them: of the segment in which the address lies.
 pub(crate) const ADDRESS: usize = 1 << 63;
@@ -127,95 +123,7 @@ pub(crate) trait RemoteSegments {
     fn forget(&self, rank: usize, number: u32, generation: u64);
 }
 
-/// The segments of this rank.
-#[derive(Debug)]
-pub(super) struct Segments {
-    books: RefCell<Books>,
-    /// What it gives to segments of its own slot.
-    memory: RefCell<OwnSegments>,
-    /// Other ranks' closes that this one has not answered yet.
-    pub(super) leaving: RefCell<Vec<Leaving>>,
-}
-
-impl Segments {
-    pub(super) fn new(node: &NodeMemory, layout: &SlotLayout) -> Segments {
-        let memory = RefCell::new(OwnSegments::new(node, layout));
-        Segments { books: RefCell::default(), memory, leaving: RefCell::default() }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    /// The registrations, one with each network. Given back when nobody can use the keys any more.
-    open: BTreeMap<u32, Vec<Region>>,
-    /// Numbers below the highest one used so far that are free.
-    free: BTreeSet<u32>,
-    /// One more than that.
-    next: u32,
-    changes: u64,
-    /// Bytes of the table that are backed.
-    backed: usize,
-    /// Ranks that have not answered yet, of each segment that is being closed.
-    closing: BTreeMap<(u32, u64), BTreeSet<usize>>,
-}
-
-impl Books {
-    /// Takes a number: this one, or the lowest that is free.
-    fn take(&mut self, wanted: Option<u32>) -> Option<u32> {
-        self.next = self.next.max(SEGMENTS_FIRST as u32);
-        let number = wanted.or_else(|| self.free.first().copied()).unwrap_or(self.next);
-        if number < self.next {
-            return self.free.remove(&number).then_some(number);
-        }
-        if number as usize >= SEGMENTS_FIRST + SEGMENTS_MAX {
-            return None;
-        }
-        self.free.extend(self.next..number);
-        self.next = number + 1;
-        Some(number)
-    }
-}
-
 impl Engine {
-    /// Whether an open segment of this rank lies outside the part of its slot that peers of its node have mapped.
-    pub(super) fn has_unmapped_segment(&self) -> bool {
-        let is_unmapped = |number: &u32| {
-            let found = self.own_segment(*number);
-            found.is_some_and(|(Found { start, len }, _)| self.mapped_segments.offset(self.rank, start, len).is_none())
-        };
-        let books = self.segments.books.borrow();
-        // The static data is mapped, whatever its address.
-        books.open.keys().filter(|number| **number as usize >= SEGMENTS_FIRST).any(is_unmapped)
-    }
-
-    fn table_of(&self, rank: usize) -> Table<'_> {
-        self.mapped_segments.table(rank)
-    }
-
-    /// Takes `bytes` zeroed bytes of this rank's slot for a segment; `None` if there is no room. `sharers` ranks are about to do the
-    /// same.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the machine has not so much.
-    pub(crate) fn take_segment_memory(&self, bytes: usize, sharers: usize) -> Result<Option<*mut u8>> {
-        let mut memory = self.segments.memory.borrow_mut();
-        let taken = match memory.take(&self.node, &self.layout, self.rank, bytes, sharers) {
-            // The pool of huge pages is used up, which says nothing of other memory.
-            Err(_) if self.node.pages() == Pages::Reserved => None,
-            taken => taken?,
-        };
-        // Release pairs with the Acquire load of ranks that reach it by address.
-        self.status(self.rank).own_segments_end.store(memory.end(&self.layout) as u64, Ordering::Release);
-        // SAFETY: inside our own slot.
-        Ok(taken.map(|offset| unsafe { self.node.slot(self.rank).add(offset) }))
-    }
-
-    /// Takes back memory that [`Engine::take_segment_memory`] gave, which nobody reaches any more.
-    pub(crate) fn give_segment_memory_back(&self, start: *mut u8, bytes: usize) {
-        let offset = start as usize - self.node.slot(self.rank) as usize;
-        self.segments.memory.borrow_mut().give_back(&self.node, &self.layout, self.rank, offset, bytes);
-    }
-
     /// Registers memory of this rank as segment `wanted`, or under the lowest number that is free.
     ///
     /// # Safety
@@ -235,8 +143,8 @@ impl Engine {
         }
         // SAFETY: the caller's.
         let registered = unsafe { self.networks.register(start, len) };
-        let (regions, keys) = registered.map_err(|error| error.at(NAME, self.rank))?;
-        let number = self.segments.books.borrow_mut().take(wanted);
+        let registered = registered.map_err(|error| error.at(NAME, self.rank))?;
+        let number = self.segments.take_number(wanted);
         let number = number.ok_or_else(|| match wanted {
             Some(number) => invalid(format!(
                 "number {number} is in use, or beyond the last, {}: close that segment first",
@@ -245,33 +153,11 @@ impl Engine {
             None => invalid(format!("this rank has {SEGMENTS_MAX} segments, and can have no more: close some first")),
         })?;
         let found = Found { start: start as usize, len };
-        let generation = self.enter_segment(number, found, regions, keys).inspect_err(|_| {
-            self.segments.books.borrow_mut().free.insert(number);
-        })?;
+        let entered = self.segments.enter(number, found, registered, |from, to| self.grew(from, to));
+        let generation = entered.inspect_err(|_| self.segments.give_number_back(number))?;
         // It is registered and shown, whatever becomes of the message: a rank that does not get it looks the number up, or sends a message.
         let _ = self.tell_changes(NAME);
         Ok((number, generation))
-    }
-
-    /// Writes an entry of this rank's table.
-    fn enter_segment(
-        &self,
-        number: u32,
-        Found { start, len }: Found,
-        regions: Vec<Region>,
-        keys: [u8; KEY_ROOM],
-    ) -> Result<u64> {
-        let mut backed = self.segments.books.borrow().backed;
-        let table = self.table_of(self.rank);
-        if let Some((from, to)) = table.back(number as usize, &mut backed)? {
-            self.grew(from, to)?;
-        }
-        let mut books = self.segments.books.borrow_mut();
-        books.backed = backed;
-        books.changes += 1;
-        table.write(number as usize, &Entry::new(books.changes, start, len, keys), books.changes);
-        books.open.insert(number, regions);
-        Ok(books.changes)
     }
 
     /// Makes this rank's static data, if it is symmetric, segment 1: peers over a network find it there. It lies in the slot,
@@ -280,7 +166,7 @@ impl Engine {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(crate) fn register_statics(&self) -> Result<()> {
-        let (start, len) = self.table_of(self.rank).statics();
+        let (start, len) = self.segments.table().statics();
         if !self.settings.static_data || len == 0 {
             return Ok(());
         }
@@ -288,28 +174,9 @@ impl Engine {
         let place = unsafe { self.node.slot(self.rank).add(self.layout.statics) };
         // SAFETY: as above; a program that asked for this means its variables to be reached.
         let registered = unsafe { self.networks.register(place, len) };
-        let (regions, keys) = registered.map_err(|error| error.at("registering static data", self.rank))?;
-        self.enter_segment(STATICS, Found { start, len }, regions, keys).map(drop)
-    }
-
-    /// Where `len` bytes at `address` of `rank`, which is mapped, are in its slot, if they are symmetric static data.
-    #[inline]
-    pub(crate) fn in_statics(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        let (start, bytes) = self.statics_of(rank);
-        let offset = address.checked_sub(start)?;
-        // SAFETY: inside the part of the slot that the rank has laid under its static data.
-        (offset <= bytes && len <= bytes - offset)
-            .then(|| unsafe { self.node.slot(rank).add(self.layout.statics + offset) })
-    }
-
-    #[inline]
-    fn statics_of(&self, rank: usize) -> (usize, usize) {
-        // SAFETY: two words of the control area, which every slot has, written before the rank arrived.
-        let word = |i: usize| unsafe {
-            AtomicU64::from_ptr(self.node.slot(rank).add(self.layout.segments + LINE + 8 * i).cast())
-                .load(Ordering::Relaxed)
-        };
-        (word(0) as usize, word(1) as usize)
+        let registered = registered.map_err(|error| error.at("registering static data", self.rank))?;
+        let found = Found { start, len };
+        self.segments.enter(STATICS, found, registered, |from, to| self.grew(from, to)).map(drop)
     }
 
     /// Tells the ranks that hold a copy of this rank's table, over a network, that it has changed.
@@ -318,13 +185,13 @@ impl Engine {
             return Ok(());
         }
         fence(Ordering::SeqCst);
-        let table = self.table_of(self.rank);
+        let table = self.segments.table();
         let holds =
             |rank: &usize| table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 && !self.routes.is_mapped(*rank);
         for rank in (0..self.size).filter(holds) {
-            let (network, mut outcome) = (self.network(rank), Ok(false));
+            let (network, mut outcome) = (self.networks.to(rank), Ok(false));
             let waited = self.wait_together(doing, || {
-                outcome = network.show_word(rank, self.own_word(network.holds_of(rank)));
+                outcome = network.show_word(rank, self.segments.word_for(network.holds_of(rank)));
                 !matches!(outcome, Ok(false))
             });
             // Nobody misses this at a rank that is gone.
@@ -334,15 +201,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    fn own_word(&self, holds: bool) -> u64 {
-        self.segments.books.borrow().changes | if holds { HOLDS } else { 0 }
-    }
-
-    /// Whether the network for `rank` does puts and gets while the target does nothing.
-    pub(crate) fn reaches_idle(&self, rank: usize) -> bool {
-        !self.networks.is_empty() && self.network(rank).reaches_idle()
     }
 
     /// Whether all `len` bytes at `address` of `rank`, which is reached over a network, lie in its segments. Waits for the
@@ -356,12 +214,12 @@ impl Engine {
         if self.networks.is_empty() {
             return Ok(false);
         }
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         if network.covers(rank, address, len) {
             return Ok(true);
         }
         // Acquire: pairs with the put of the owner, in `tell_changes`.
-        let told = self.table_of(self.rank).word(rank).load(Ordering::Acquire) & !HOLDS;
+        let told = self.segments.table().word(rank).load(Ordering::Acquire) & !HOLDS;
         let complete = network.complete(rank).is_some_and(|complete| complete >= told);
         if complete || self.interface.delivering() || !network.reaches_idle() {
             return Ok(false);
@@ -371,8 +229,8 @@ impl Engine {
     }
 
     fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
-        let network = self.network(rank);
-        let (mut ticket, mut outcome, word) = (None, Ok(false), self.own_word(true));
+        let network = self.networks.to(rank);
+        let (mut ticket, mut outcome, word) = (None, Ok(false), self.segments.word_for(true));
         self.wait_together(doing, || {
             outcome = network.refresh(rank, word, &mut ticket);
             !matches!(outcome, Ok(false))
@@ -389,17 +247,7 @@ impl Engine {
         if !self.routes.is_mapped(rank) {
             return self.find_over_network(doing, rank, number);
         }
-        Ok(self.mapped_segments.find(rank, number).map(|found| Found { start: found.start, len: found.len }))
-    }
-
-    /// Whether some rank is reached over a network, or could be.
-    pub(crate) fn has_network(&self) -> bool {
-        !self.networks.is_empty()
-    }
-
-    /// Whether atomics on segments of `rank` are the network's; else they are its processor's.
-    pub(crate) fn network_changes_segments(&self, rank: usize) -> bool {
-        !self.networks.is_empty() && self.network(rank).changes_segments()
+        Ok(self.segments.mapped().find(rank, number).map(|found| Found { start: found.start, len: found.len }))
     }
 
     /// As [`Engine::find_segment`], but the network for `rank` has its key then, also if the rank is mapped. There is a network.
@@ -407,7 +255,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::find_segment`].
     pub(crate) fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         if let Some(found) = network.known(rank, number) {
             return Ok(Some(found));
         }
@@ -416,62 +264,14 @@ impl Engine {
         Ok(network.known(rank, number))
     }
 
-    /// Segment `number` of this rank, and its generation, if it is open.
-    pub(crate) fn own_segment(&self, number: u32) -> Option<(Found, u64)> {
-        let found = self.table_of(self.rank).find(number as usize)?;
-        Some((Found { start: found.start, len: found.len }, found.generation))
-    }
-
-    /// An aligned word of an open segment of this rank.
-    pub(crate) fn word_of_own(&self, number: u32, offset: usize, width: Width) -> Option<*mut u8> {
-        let (found, _) = self.own_segment(number)?;
-        let is_inside = offset.checked_add(width as usize).is_some_and(|end| end <= found.len);
-        let address = found.start.checked_add(offset).filter(|address| address.is_multiple_of(width as usize));
-        address.filter(|_| is_inside).map(|address| address as *mut u8)
-    }
-
-    /// Takes segment `number` of this rank out of the table, and tells which ranks are to be asked to forget it.
+    /// As [`Segments::begin_close`](super::own_segments::Segments::begin_close).
     pub(crate) fn begin_close(&self, number: u32, generation: u64) -> Vec<usize> {
-        let mut books = self.segments.books.borrow_mut();
-        books.changes += 1;
-        let table = self.table_of(self.rank);
-        table.write(number as usize, &Entry::new(0, 0, 0, [0; KEY_ROOM]), books.changes);
-        // Pairs with the fence in `MappedSegments::tell`, and with the order of put and get in `RemoteSegments::refresh`.
-        fence(Ordering::SeqCst);
-        // A context of this rank says by its count alone that it uses a segment of this rank.
-        self.contexts.wait_for_users();
-        let holds = |rank: &usize| {
-            let uses = table.word(*rank).load(Ordering::Acquire) & HOLDS != 0 || table.is_held_by_context(*rank);
-            // A rank that is gone uses nothing, and is not missed.
-            uses && self.job.loss(*rank).is_none()
-        };
-        let holders: Vec<usize> = (0..self.size).filter(holds).collect();
-        books.closing.insert((number, generation), holders.iter().copied().collect());
-        holders
-    }
-
-    /// `rank` no longer uses the segment.
-    pub(crate) fn acknowledge(&self, rank: usize, number: u32, generation: u64) {
-        if let Some(waiting) = self.segments.books.borrow_mut().closing.get_mut(&(number, generation)) {
-            waiting.remove(&rank);
-        }
+        self.segments.begin_close(number, generation, &self.contexts)
     }
 
     /// Whether no rank uses a segment any more that is being closed, and no get of this one fills it.
     pub(crate) fn is_unused(&self, number: u32, generation: u64) -> bool {
-        let mut books = self.segments.books.borrow_mut();
-        let Some(waiting) = books.closing.get_mut(&(number, generation)) else { return true };
-        waiting.retain(|rank| self.job.loss(*rank).is_none());
-        waiting.is_empty() && !self.is_filled(number, generation)
-    }
-
-    /// Gives the registration and the number back, when nobody uses them any more.
-    pub(crate) fn end_close(&self, number: u32, generation: u64) {
-        let mut books = self.segments.books.borrow_mut();
-        books.closing.remove(&(number, generation));
-        if books.open.remove(&number).is_some() {
-            books.free.insert(number);
-        }
+        self.segments.all_acknowledged(number, generation) && !self.tasks.fill(number, generation)
     }
 
     /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
@@ -479,7 +279,7 @@ impl Engine {
     pub(crate) fn forget_segment(&self, answer: Answering) {
         let (owner, mut own) = (answer.owner, None);
         if !self.networks.is_empty() {
-            let network = self.network(owner);
+            let network = self.networks.to(owner);
             network.forget(owner, answer.number, answer.generation);
             // A lane orders nothing behind what the network carries.
             own = (self.routes.has_lane(owner) && network.holds_of(owner)).then_some(Flush::None);
@@ -488,8 +288,8 @@ impl Engine {
         if leaving.is_done() {
             return self.answer_close(answer);
         }
-        self.segments.leaving.borrow_mut().push(leaving);
-        self.tasks.any.set(true);
+        self.segments.add_leaving(leaving);
+        self.tasks.mark();
     }
 
     /// Answers, also an owner that has left its world and still closes. Over a network the answer is ordered after all that this rank has
@@ -498,13 +298,6 @@ impl Engine {
         if self.job.loss(owner).is_none_or(|loss| loss == Loss::Left) {
             self.send_unasked(owner, id, u64::from(number), &generation.to_ne_bytes());
         }
-    }
-
-    /// The lowest number from `from` on that is free.
-    pub(crate) fn free_segment(&self, from: u32) -> u32 {
-        let books = self.segments.books.borrow();
-        let next = books.next.max(SEGMENTS_FIRST as u32).max(from);
-        books.free.range(from..).next().copied().unwrap_or(next)
     }
 }
 

@@ -25,7 +25,7 @@ struct Kept<'a> {
 
 impl Kept<'_> {
     fn take(&mut self) {
-        while let Err(error) = self.engine.take_fault() {
+        while let Err(error) = self.engine.faults.take() {
             // No more than the engine keeps: a peer can send errors for as long as this rank computes.
             if self.errors.len() < MOST {
                 self.errors.push(error);
@@ -36,7 +36,7 @@ impl Kept<'_> {
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
-        self.errors.drain(..).for_each(|error| self.engine.set_fault(error));
+        self.errors.drain(..).for_each(|error| self.engine.faults.keep(error));
     }
 }
 
@@ -50,7 +50,7 @@ impl Engine {
             ProgressThread::Auto => {
                 self.size > 1
                     && (!self.networks.all_reach_idle()
-                        || !self.networks.change_segments() && self.has_unmapped_segment())
+                        || !self.networks.change_segments() && self.segments.any_is_unmapped())
             }
         }
     }
@@ -95,7 +95,7 @@ impl Engine {
             *idle = 0;
             return Ok(());
         }
-        if self.pace().is_some() || *idle < YIELDS {
+        if self.networks.pace().is_some() || *idle < YIELDS {
             *idle += 1;
             self.idle_poll();
             rustix::thread::sched_yield();
@@ -120,13 +120,13 @@ mod tests {
             let engine = world.engine();
             let mut kept = Kept { engine, errors: Vec::new() };
             for _ in 0..3 * MOST {
-                engine.set_fault(Error::MemoryLost { doing: "a test".into() });
+                engine.faults.keep(Error::MemoryLost { doing: "a test".into() });
                 kept.take();
             }
             assert_eq!(kept.errors.len(), MOST);
             drop(kept);
-            (0..MOST).for_each(|_| assert!(engine.take_fault().is_err()));
-            engine.take_fault()
+            (0..MOST).for_each(|_| assert!(engine.faults.take().is_err()));
+            engine.faults.take()
         });
         ranks.expect("starts").into_iter().for_each(|rank| rank.expect("no error is left"));
     }

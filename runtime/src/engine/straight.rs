@@ -53,7 +53,7 @@ pub(super) trait Drive {
 impl Drive for Engine {
     fn drive(&self) {
         if self.networks.progress().0 == 0 {
-            match self.pace() {
+            match self.networks.pace() {
                 Some(pace) => pace.pause(PAUSE),
                 None => std::thread::yield_now(),
             }
@@ -64,7 +64,7 @@ impl Drive for Engine {
     /// this connection. If this interface has lost it, the network has ended what was in flight.
     fn cancel_if_lost(&self, rank: usize) {
         if self.job.loss(rank).is_some() {
-            self.network(rank).cancel(rank);
+            self.networks.to(rank).cancel(rank);
         }
     }
 }
@@ -151,12 +151,12 @@ pub(super) trait PutsBuffers {
 
 impl PutsBuffers for Engine {
     fn post_request(&self, doing: &'static str, rank: usize, post: PostStraight<'_>) -> Result<(Arc<Answer>, usize)> {
-        let network = self.network(rank);
+        let network = self.networks.to(rank);
         self.insist(doing, rank, || post(network))
     }
 
     fn track_buffer(&self, doing: &'static str, rank: usize, flight: InFlight, events: Vec<Event>) {
-        self.track(rank, doing, Step::Buffer(flight), events);
+        self.tasks.track(rank, doing, Step::Buffer(flight), events);
     }
 }
 
@@ -243,7 +243,7 @@ impl Engine {
     /// # Safety
     /// The memory stays mapped until the region is dropped.
     pub(crate) unsafe fn register_buffer(&self, rank: usize, start: *const u8, len: usize) -> Option<Region> {
-        let may_wait = !self.interface.delivering() && !self.is_at_once();
+        let may_wait = !self.interface.delivering() && !self.outbox.is_at_once();
         if len < STRAIGHT || self.routes.is_mapped(rank) || !may_wait || !self.is_own() {
             return None;
         }
@@ -320,13 +320,8 @@ impl Engine {
         let region = unsafe { self.register_buffer(remote.rank, to, remote.len) };
         // SAFETY: the caller's.
         let transfer = unsafe { Transfer::new(remote, Local::Into(to), claims, region, filled) };
-        self.track(remote.rank, doing, Step::Transfer(transfer), events);
+        self.tasks.track(remote.rank, doing, Step::Transfer(transfer), events);
         // Posts it now, if there is room.
         self.begin_tracked();
-    }
-
-    /// Whether a get in flight fills this segment of this rank.
-    pub(super) fn is_filled(&self, number: u32, generation: u64) -> bool {
-        self.tracking.borrow().fills(Filled { number, generation })
     }
 }

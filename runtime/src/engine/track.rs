@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::operation::{
-    Due, Event, Events, Filled, Found, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened,
-};
+use super::operation::{Due, Event, Events, Filled, Found, Operation, Ring, Step, Tracked, give_up, happened};
 use crate::error::{Error, Loss, Result};
 
 /// The operations with events of one stream.
@@ -50,19 +48,6 @@ impl Tracking {
 }
 
 impl Engine {
-    /// The receipts that peers still have to send to this rank.
-    pub(crate) fn receipts(&self) -> &Receipts {
-        self.contexts.receipts()
-    }
-
-    /// Tracks `step`, which concerns `rank`. When it ends, `events` happen.
-    pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
-        if !events.is_empty() || !matches!(step, Step::Flush { .. } | Step::Message) {
-            self.tracking.borrow_mut().operations.push(Tracked::new(rank, doing, step, events));
-            self.tasks.any.set(true);
-        }
-    }
-
     /// Tracks the events of a put to `rank`. Its source was copied, so the source event happens at once.
     pub(crate) fn track_put(&self, rank: usize, doing: &'static str, events: Events) {
         let Events { mut source, mut effect, handled } = events;
@@ -73,7 +58,7 @@ impl Engine {
             self.happened(source, Ok(()));
         } else {
             // The flush is posted with the put: later operations do not delay it.
-            self.track(rank, doing, Step::Flush { effect: true }, effect);
+            self.tasks.track(rank, doing, Step::Flush { effect: true }, effect);
             // First: an action may panic.
             self.begin_tracked();
             self.happened(source, Ok(()));
@@ -82,8 +67,8 @@ impl Engine {
 
     /// Tracks the effect of a message to `rank` that was sent or queued.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
-        self.track(rank, "sending a message", Step::Message, effect);
-        if self.routes.all_mapped() && !self.keeps_for(rank) {
+        self.tasks.track(rank, "sending a message", Step::Message, effect);
+        if self.routes.all_mapped() && !self.outbox.keeps_for(rank) {
             self.begin_tracked();
         }
     }
@@ -93,12 +78,11 @@ impl Engine {
         if self.interface.delivering() {
             return;
         }
-        let Some(mut last) = self.tracking.borrow_mut().operations.pop() else { return };
+        let Some(mut last) = self.tasks.take_last() else { return };
         match last.advance(&mut &*self) {
-            None => self.tracking.borrow_mut().operations.push(last),
+            None => self.tasks.put_back_last(last),
             Some(outcome) => {
-                last.end(outcome, &mut self.tracking.borrow_mut().due);
-                self.tasks.any.set(true);
+                self.tasks.add_due(|due| last.end(outcome, due));
                 self.happen_due();
             }
         }
@@ -107,19 +91,19 @@ impl Engine {
     /// Opens a receipt that `rank` has to send, and returns its number.
     ///
     /// # Errors
-    /// As [`Receipts::open`].
+    /// As [`Receipts::open`](super::operation::Receipts::open).
     pub(crate) fn open_receipt(&self, rank: usize, events: Vec<Event>) -> Result<u64> {
-        self.tasks.any.set(true);
-        self.receipts().open(rank, events)
+        self.tasks.mark();
+        self.contexts.receipts().open(rank, events)
     }
 
     /// As [`Engine::open_receipt`], of an atomic, whose result goes to `found`.
     ///
     /// # Errors
-    /// As [`Receipts::open`].
+    /// As [`Receipts::open`](super::operation::Receipts::open).
     pub(crate) fn open_atomic(&self, rank: usize, found: Option<Arc<Found>>, events: Vec<Event>) -> Result<u64> {
-        self.tasks.any.set(true);
-        self.receipts().open_with(rank, found, events)
+        self.tasks.mark();
+        self.contexts.receipts().open_with(rank, found, events)
     }
 
     /// Runs the actions of events that have happened: now, or, inside a handler, at a later poll.
@@ -127,8 +111,7 @@ impl Engine {
         if events.is_empty() {
             return;
         }
-        happened(events, outcome, &mut self.tracking.borrow_mut().due);
-        self.tasks.any.set(true);
+        self.tasks.add_due(|due| happened(events, outcome, due));
         if !self.interface.delivering() {
             self.happen_due();
         }
@@ -138,27 +121,25 @@ impl Engine {
     fn happen_due(&self) -> usize {
         let mut done = 0;
         loop {
-            // Not borrowed while it runs: it may start further operations.
-            let next = self.tracking.borrow_mut().due.pop_front();
-            let Some(due) = next else { return done };
+            let Some(due) = self.tasks.next_due() else { return done };
             done += 1;
             self.happen(due);
         }
     }
 
     fn happen(&self, (event, outcome): Due) {
-        let _happening = self.happening();
+        let _happening = self.calls.happening();
         if let Err(error) = event.happen(outcome, |bell| self.ring_for_event(bell)) {
-            self.set_fault(error);
+            self.faults.keep(error);
         }
     }
 
     fn ring_for_event(&self, Ring { rank, words: [mapped, remote], claim }: Ring) -> Result<()> {
-        if self.check_claim(Some(claim), "", rank).is_err() {
+        if claim.check(&self.blocks, "", rank).is_err() {
             return Ok(());
         }
         if !self.routes.is_mapped(rank) {
-            self.do_unasked(rank, Operation::Ring { offset: self.network(rank).ring_word(remote) });
+            self.do_unasked(rank, Operation::Ring { offset: self.networks.to(rank).ring_word(remote) });
             return Ok(());
         }
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
@@ -169,30 +150,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a get or an atomic with events waits for room.
-    pub(super) fn has_unposted(&self) -> bool {
-        self.tracking.borrow().has_unposted()
-    }
-
     /// Whether events are still to happen.
     pub(super) fn has_tracked(&self) -> bool {
-        let leaving = !self.segments.leaving.borrow().is_empty();
-        leaving || !self.tracking.borrow().is_empty() || self.receipts().are_open()
+        self.segments.any_leaving() || self.tasks.any_tracked() || self.contexts.receipts().are_open()
     }
 
     /// Advances the tracked operations and runs the actions that are due. Returns how many operations and events.
     #[cold]
     pub(super) fn advance_tracked(&self) -> usize {
-        let answered = if self.segments.leaving.borrow().is_empty() { 0 } else { self.advance_leaving() };
+        let answered = if self.segments.any_leaving() { self.advance_leaving() } else { 0 };
         // Taken out: an action may start further operations, which are added to the list.
-        let Tracking { mut operations, mut due } = self.tracking.take();
-        let polling = self.begin_polling();
+        let (mut operations, mut due) = self.tasks.take_tracked();
+        let polling = self.failures.begin_polling();
         let done = Tracked::advance_all(&mut operations, &mut &*self, &mut due);
         drop(polling);
-        let mut tracking = self.tracking.borrow_mut();
-        tracking.operations.append(&mut operations);
-        tracking.due.append(&mut due);
-        drop(tracking);
+        self.tasks.add_tracked(operations, due);
         answered + done + self.happen_due()
     }
 
@@ -200,26 +172,19 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        let is_any_lost = self.job.any_lost() || self.job.any_left() || !self.losses.borrow().cuts().is_empty();
-        if !is_any_lost || self.interface.delivering() || !self.receipts().are_open() {
+        let is_any_lost = self.job.any_lost() || self.job.any_left() || self.failures.any_cut();
+        if !is_any_lost || self.interface.delivering() || !self.contexts.receipts().are_open() {
             return 0;
         }
-        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank);
+        let is_lost = |rank| self.job.loss(rank).is_some() || self.failures.is_cut(rank);
         let error = |rank| {
             let doing = "a message";
             let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
             self.check_alive(rank, doing).err().unwrap_or(cut)
         };
         let mut due = VecDeque::new();
-        self.receipts().take_lost(is_lost, error, &mut due);
-        self.tracking.borrow_mut().due.append(&mut due);
+        self.contexts.receipts().take_lost(is_lost, error, &mut due);
+        self.tasks.add_tracked(Vec::new(), due);
         self.happen_due()
-    }
-
-    /// Ends the operations with events of this rank, of which nothing will be heard any more.
-    pub(super) fn give_up_tracked(&self) {
-        let mut others = self.tracking.take().give_up();
-        others.extend(self.receipts().give_up());
-        drop_all(others);
     }
 }

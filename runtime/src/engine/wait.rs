@@ -8,28 +8,25 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::call::Call;
 use super::remote_access::EVENTS;
 use crate::error::{Error, Loss, Result};
-use crate::sleep::{Fences, SleepWord, Sleeper, fall_asleep};
+use crate::sleep::{SleepWord, Sleeper, fall_asleep};
 
 /// How a rank waits, and the wait that it is in.
-pub(super) struct Waiting {
-    pub(super) patience: Cell<Patience>,
+pub(crate) struct Waiting {
+    patience: Cell<Patience>,
     /// Number of the last wait without limit, from 1.
-    pub(super) number: Cell<u64>,
-    /// The call that the program is in: errors name it, and its place.
-    pub(super) call: Cell<Option<Call>>,
+    number: Cell<u64>,
     /// The current wait may be ended by something outside the job.
     outside: Cell<bool>,
     /// The current wait is for a collective that began before.
-    pub(super) together: Cell<bool>,
+    together: Cell<bool>,
     /// Steps of collectives that this rank has done in waits.
-    pub(super) steps: Cell<u64>,
+    steps: Cell<u64>,
     /// Number of the last collective wait that other ranks were told of, from 1.
-    pub(super) together_number: Cell<u64>,
+    together_number: Cell<u64>,
     /// Whether they are told of one now.
-    pub(super) shown: Cell<bool>,
+    shown: Cell<bool>,
 }
 
 impl Waiting {
@@ -37,13 +34,80 @@ impl Waiting {
         Waiting {
             patience: Cell::new(patience),
             number: Cell::new(0),
-            call: Cell::new(None),
             outside: Cell::new(false),
             together: Cell::new(false),
             steps: Cell::new(0),
             together_number: Cell::new(0),
             shown: Cell::new(false),
         }
+    }
+
+    /// How this rank waits.
+    #[inline(always)]
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience.get()
+    }
+
+    pub(super) fn set_patience(&self, patience: Patience) {
+        self.patience.set(patience);
+    }
+
+    /// Notes that this rank has done a step of a collective: other ranks may go on.
+    #[inline(always)]
+    pub(crate) fn note_step(&self) {
+        self.steps.set(self.steps.get().wrapping_add(1));
+    }
+
+    /// Runs `body`, which waits for a collective that was begun before.
+    pub(crate) fn for_collective<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _outer = Restored(&self.together, self.together.replace(true));
+        body()
+    }
+
+    /// Whether the wait under way is for a collective that was begun before.
+    pub(super) fn is_for_collective(&self) -> bool {
+        self.together.get()
+    }
+
+    /// Runs `body`, whose wait may be ended by something outside the job.
+    fn for_outside<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _outer = Restored(&self.outside, self.outside.replace(true));
+        body()
+    }
+
+    /// The number of the next wait without limit.
+    fn take_number(&self) -> u64 {
+        self.number.set(self.number.get() + 1);
+        self.number.get()
+    }
+
+    /// Whether this rank shows others that only their collective calls can end its wait.
+    #[inline]
+    pub(crate) fn is_shown_as_collective(&self) -> bool {
+        self.shown.get()
+    }
+
+    /// The number of the collective wait that this rank has shown last, from 1.
+    pub(super) fn last_collective(&self) -> u64 {
+        self.together_number.get().max(1)
+    }
+
+    /// Notes whether this rank shows from now on that only collective calls of other ranks can end its wait. Returns the number that it
+    /// shows: 0 if it shows none.
+    fn show_as_collective(&self, shown: bool) -> u64 {
+        // Also behind the wait, which may have been hopeless: this one is not that.
+        self.together_number.set(self.together_number.get() + 1);
+        self.shown.set(shown);
+        if shown { self.together_number.get() } else { 0 }
+    }
+}
+
+/// Puts a flag back, also in a panic.
+struct Restored<'a>(&'a Cell<bool>, bool);
+
+impl Drop for Restored<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
     }
 }
 
@@ -139,7 +203,7 @@ impl Engine {
             return Ok(());
         }
         self.check_outside_handler(doing)?;
-        if let Some(pace) = self.pace() {
+        if let Some(pace) = self.networks.pace() {
             return self.wait_virtual::<TELL>(pace, doing, limit, &mut ready);
         }
         let mut begun = None;
@@ -160,7 +224,7 @@ impl Engine {
     fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
         let mut idle = 0;
         let (mut since, mut yielded) = (None, Duration::ZERO);
-        while idle < self.waiting.patience.get().spins {
+        while idle < self.waiting.patience().spins {
             // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
             // may never stop coming.
             idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
@@ -168,7 +232,7 @@ impl Engine {
                 match since {
                     Some(since) if idle > 0 => {
                         let waited = Instant::elapsed(&since);
-                        if waited > self.waiting.patience.get().remote_spin {
+                        if waited > self.waiting.patience().remote_spin {
                             break;
                         }
                         if waited > yielded + REMOTE_TURN {
@@ -197,10 +261,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait_until`], except for a rank that left.
     pub fn wait_outside(&self, doing: &'static str, ready: impl FnMut() -> bool) -> Result<()> {
-        let outer = self.waiting.outside.replace(true);
-        let result = self.wait_until(doing, None, ready);
-        self.waiting.outside.set(outer);
-        result
+        self.waiting.for_outside(|| self.wait_until(doing, None, ready))
     }
 
     /// Yields, then sleeps, until `ready` holds. Returns `false` early when a poll delivered something: more may follow, and
@@ -249,7 +310,7 @@ impl Engine {
                 return Ok(false);
             }
             idle += 1;
-            if idle <= self.waiting.patience.get().yields {
+            if idle <= self.waiting.patience().yields {
                 rustix::thread::sched_yield();
                 continue;
             }
@@ -260,7 +321,7 @@ impl Engine {
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
                     // A rank in `survivors` does not give up here: ranks in other calls hear of the leaver first, and then join it.
-                    if !self.ignores_losses.get() {
+                    if !self.failures.are_ignored() {
                         self.check_standstill(doing, &mut standstill)?;
                     }
                 } else if waiting.together.is_some() {
@@ -277,11 +338,6 @@ impl Engine {
         }
     }
 
-    /// The fences of this rank when it sleeps, and of its contexts when they wake ranks.
-    pub(crate) fn fences(&self) -> Fences {
-        self.interface.fences()
-    }
-
     /// Whether an event may come without a wake-up, so that a sleep has to be brief. A receiver wakes the sender when it returns credit of
     /// a lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
     pub(super) fn may_come_unseen(&self) -> bool {
@@ -289,26 +345,26 @@ impl Engine {
         let others = self.turn_others();
         // What a future of a context waits for comes by that one's interface.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
-        self.has_pending() || self.has_nudges() || self.losses.borrow().has_doubts() || unseen || others || elsewhere
+        self.outbox.any() || self.remote.owes_nudges() || self.failures.has_doubts() || unseen || others || elsewhere
     }
 
     /// Sends what is left to send, and goes on in the background. Whether anything moved.
     pub(super) fn flush(&self) -> bool {
-        (self.has_pending() && self.flush_pending() != 0) | (self.tasks.any.get() && self.turn_background() != 0)
+        (self.outbox.any() && self.flush_pending() != 0) | (self.tasks.any() && self.turn_background() != 0)
     }
 
     /// Sleeps until woken, for at most a nap. Calls `ready` once more before it sleeps and returns the result. `ready` may
     /// have side effects, such as sending a message.
     fn sleep(&self, left: Duration, ready: &mut dyn FnMut() -> bool) -> bool {
-        self.disarm();
-        let nap = if self.may_come_unseen() { Duration::from_millis(1) } else { self.waiting.patience.get().nap };
+        self.wakeup.disarm();
+        let nap = if self.may_come_unseen() { Duration::from_millis(1) } else { self.waiting.patience().nap };
         let mut waits = Waits { engine: self, limit: nap.min(left), ready };
-        let done = fall_asleep(self.job.sleep_word(self.rank), self.fences(), &mut waits);
+        let done = fall_asleep(self.job.sleep_word(self.rank), self.interface.fences(), &mut waits);
         // Pairs with the Acquire load in `check_standstill`.
-        let wakes = &self.status(self.rank).wakes;
+        let wakes = &self.node.status(self.rank).wakes;
         wakes.store(wakes.load(Ordering::Relaxed) + 1, Ordering::Release);
         if !self.job.supervised() {
-            self.check_for_dead();
+            self.failures.check_for_dead(&self.networks);
         }
         done
     }
@@ -329,11 +385,11 @@ impl Engine {
             // This rank cannot see how ranks on other hosts wait. The hosts' services detect this case together and name
             // the wait that is hopeless.
             let is_hopeless = self.job.hopeless(self.rank) == self.waiting.number.get();
-            return if is_hopeless { Err(self.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
+            return if is_hopeless { Err(self.failures.lost(gone(), Loss::Left, doing)) } else { Ok(()) };
         }
         let others = || (0..self.size).filter(|rank| *rank != self.rank && self.job.loss(*rank).is_none());
         let status = |rank| {
-            let status = self.status(rank);
+            let status = self.node.status(rank);
             [status.waiting.load(Ordering::Acquire), status.wakes.load(Ordering::Acquire)]
         };
         let now: Vec<[u64; 2]> = others().map(status).collect();
@@ -350,7 +406,7 @@ impl Engine {
         // Of a rank that was woken but has not run yet the announcement is gone.
         let asleep = others().all(|rank| self.job.sleep_word(rank).is_announced());
         if all_woke && asleep && since.elapsed() >= STANDSTILL {
-            return Err(self.lost(gone(), Loss::Left, doing));
+            return Err(self.failures.lost(gone(), Loss::Left, doing));
         }
         Ok(())
     }
@@ -378,7 +434,7 @@ impl Sleeper for Waits<'_> {
     }
 
     fn has_work(&mut self) -> bool {
-        self.engine.interface.any_waiting() || self.engine.any_new_loss()
+        self.engine.interface.any_waiting() || self.engine.failures.any_new()
     }
 
     fn block(&mut self, word: &SleepWord) {
@@ -413,9 +469,8 @@ impl<'a> Shown<'a> {
 
     fn publish(&mut self) {
         if !self.published {
-            let number = self.engine.waiting.number.get() + 1;
-            self.engine.waiting.number.set(number);
-            self.engine.status(self.engine.rank).waiting.store(number, Ordering::Release);
+            let number = self.engine.waiting.take_number();
+            self.engine.node.status(self.engine.rank).waiting.store(number, Ordering::Release);
             self.published = true;
         }
     }
@@ -423,16 +478,13 @@ impl<'a> Shown<'a> {
     /// Shows whether only collective calls of other ranks can end this wait. What it waits in was told before. A rank that has done a
     /// step since shows another number.
     pub(super) fn publish_together(&mut self, together: bool) {
-        let Waiting { steps, together_number, shown, .. } = &self.engine.waiting;
-        let now = together.then(|| steps.get());
+        let waiting = &self.engine.waiting;
+        let now = together.then(|| waiting.steps.get());
         if self.together == now {
             return;
         }
         self.together = now;
-        // Also behind the wait, which may have been hopeless: this one is not that.
-        together_number.set(together_number.get() + 1);
-        shown.set(together);
-        self.engine.job.set_together(self.engine.rank, if together { together_number.get() } else { 0 });
+        self.engine.job.set_together(self.engine.rank, waiting.show_as_collective(together));
     }
 
     /// # Errors
@@ -443,7 +495,7 @@ impl<'a> Shown<'a> {
 
     fn clear(&mut self) {
         if self.published {
-            self.engine.status(self.engine.rank).waiting.store(0, Ordering::Release);
+            self.engine.node.status(self.engine.rank).waiting.store(0, Ordering::Release);
             self.published = false;
         }
         self.publish_together(false);

@@ -36,13 +36,74 @@ const BURST: usize = 64;
 const DOING: &str = "waiting on a descriptor";
 
 /// The descriptor of an engine, if it has one now.
-#[derive(Default)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
+    owner: Owner,
     wakeup: RefCell<Weak<Wakeup>>,
     /// The descriptor is armed: a sleep of another kind has to tell.
     armed: Cell<bool>,
     /// Drivers of tasks.
     drivers: Cell<usize>,
+}
+
+impl Slot {
+    /// None yet, of a rank of this process.
+    pub(super) fn new(owner: Owner) -> Slot {
+        Slot { owner, wakeup: RefCell::default(), armed: Cell::new(false), drivers: Cell::new(0) }
+    }
+
+    fn current(&self) -> Option<Rc<Wakeup>> {
+        self.wakeup.borrow().upgrade()
+    }
+
+    fn has_drivers(&self) -> bool {
+        self.drivers.get() > 0
+    }
+
+    /// Makes an armed descriptor readable, since this rank is about to sleep otherwise and takes the announcement back.
+    #[inline]
+    pub(super) fn disarm(&self) {
+        if self.armed.get() {
+            self.disarm_now();
+        }
+    }
+
+    #[cold]
+    fn disarm_now(&self) {
+        if !self.owner.is_current() {
+            return;
+        }
+        self.armed.set(false);
+        if let Some(wakeup) = self.current() {
+            wakeup.make_readable();
+        }
+    }
+
+    /// Adds a driver of tasks, until [`Slot::end_driver`].
+    fn add_driver(&self) {
+        self.drivers.set(self.drivers.get() + 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() + 1));
+    }
+
+    /// Ends a driver. Tasks that wait are polled, and without another driver again and again.
+    pub(crate) fn end_driver(&self, wakeup: &Wakeup) {
+        self.drivers.set(self.drivers.get() - 1);
+        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() - 1));
+        if self.owner.is_current() {
+            wakeup.wake_tasks();
+        }
+    }
+
+    /// Something happened to this rank by its own doing, which tasks may wait for.
+    #[inline]
+    pub(crate) fn wake_tasks(&self) {
+        if !self.has_drivers() {
+            return;
+        }
+        // Also in a wait of this rank, whose end lets the tasks run.
+        if let Some(wakeup) = self.current() {
+            wakeup.wake_tasks();
+        }
+    }
 }
 
 thread_local! {
@@ -321,14 +382,10 @@ impl Listener for Arms<'_> {
 
     fn has_work(&mut self) -> bool {
         let Arms(engine, wakeup) = *self;
-        let armed = engine.networks.arm(wakeup.events(engine.wakeup.drivers.get() > 0));
+        let armed = engine.networks.arm(wakeup.events(engine.wakeup.has_drivers()));
         let moved = engine.flush();
         let ends = wakeup.job.ends();
-        !armed
-            || moved
-            || engine.interface.any_waiting()
-            || engine.faults.any.get()
-            || wakeup.ends.replace(ends) != ends
+        !armed || moved || engine.interface.any_waiting() || engine.faults.any() || wakeup.ends.replace(ends) != ends
     }
 }
 
@@ -339,7 +396,7 @@ impl Engine {
     /// [`Error::Os`] without descriptors to be had; [`Error::Forked`].
     pub(crate) fn wakeup(&self) -> Result<Rc<Wakeup>> {
         self.check_own("making an event descriptor")?;
-        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
+        if let Some(wakeup) = self.wakeup.current() {
             return Ok(wakeup);
         }
         let wakeup = Rc::new(Wakeup::new(self)?);
@@ -370,12 +427,12 @@ impl Engine {
         // that were added meanwhile.
         let _waking = Waking(wakeup);
         self.look_for_dead(wakeup);
-        wakeup.notices.set(self.pace().map_or(0, Pace::notices));
+        wakeup.notices.set(self.networks.pace().map_or(0, Pace::notices));
         self.wakeup.armed.set(false);
-        let armed = listen(self.job.sleep_word(self.rank), self.fences(), &mut Arms(self, wakeup));
+        let armed = listen(self.job.sleep_word(self.rank), self.interface.fences(), &mut Arms(self, wakeup));
         if armed {
             self.wakeup.armed.set(true);
-            match self.pace() {
+            match self.networks.pace() {
                 None => match self.longest_silence(wakeup) {
                     Some(silence) => wakeup.restart_alarm(silence),
                     None => wakeup.stop_alarm(),
@@ -389,9 +446,9 @@ impl Engine {
     /// Looks for dead peers where nobody else does, if that is due.
     fn look_for_dead(&self, wakeup: &Wakeup) {
         let is_due = |looked: &Instant| looked.elapsed() >= LOOK;
-        if !self.job.supervised() && self.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
+        if !self.job.supervised() && self.networks.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
             wakeup.looked.set(Some(Instant::now()));
-            self.check_for_dead();
+            self.failures.check_for_dead(&self.networks);
         }
     }
 
@@ -403,25 +460,6 @@ impl Engine {
         [brief, self.networks.longest_sleep(), look].into_iter().flatten().min()
     }
 
-    /// Makes an armed descriptor readable, since this rank is about to sleep otherwise and takes the announcement back.
-    #[inline]
-    pub(super) fn disarm(&self) {
-        if self.wakeup.armed.get() {
-            self.disarm_now();
-        }
-    }
-
-    #[cold]
-    fn disarm_now(&self) {
-        if !self.is_own() {
-            return;
-        }
-        self.wakeup.armed.set(false);
-        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
-            wakeup.make_readable();
-        }
-    }
-
     /// Whether the descriptor becomes readable within `limit`, by something other than a look for dead peers of an armed descriptor. In
     /// virtual time that is a limit of it. Makes no progress.
     ///
@@ -429,7 +467,7 @@ impl Engine {
     /// Those of the system; [`Error::Forked`]; in virtual time [`Error::Standstill`] if nothing can come any more.
     pub(crate) fn poll_descriptor(&self, wakeup: &Wakeup, limit: Option<Duration>) -> Result<bool> {
         self.check_own(DOING)?;
-        match self.pace() {
+        match self.networks.pace() {
             Some(pace) => self.poll_virtual(wakeup, pace, limit),
             None => self.poll_real(wakeup, limit),
         }
@@ -525,35 +563,25 @@ impl Engine {
 
     /// What drives the tasks of this rank, if there is such a driver and no wait does now.
     pub(super) fn driver(&self) -> Option<Rc<Wakeup>> {
-        if self.wakeup.drivers.get() == 0 || self.is_driving() || !self.is_own() {
+        if !self.wakeup.has_drivers() || self.tasks.is_driving() || !self.is_own() {
             return None;
         }
-        self.wakeup.wakeup.borrow().upgrade()
+        self.wakeup.current()
     }
 
-    /// Adds a driver of tasks, until [`Engine::end_driver`].
+    /// Adds a driver of tasks, until [`Slot::end_driver`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] in virtual time.
     pub(crate) fn begin_driver(&self) -> Result<()> {
-        if self.pace().is_some() {
+        if self.networks.pace().is_some() {
             let why =
                 "on a simulated network time passes only in waits of this library: tasks are polled again and again"
                     .into();
             return Err(Error::InvalidArgument { operation: "driver", why });
         }
-        self.wakeup.drivers.set(self.wakeup.drivers.get() + 1);
-        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() + 1));
+        self.wakeup.add_driver();
         Ok(())
-    }
-
-    /// Ends a driver. Tasks that wait are polled, and without another driver again and again.
-    pub(crate) fn end_driver(&self, wakeup: &Wakeup) {
-        self.wakeup.drivers.set(self.wakeup.drivers.get() - 1);
-        let _ = DRIVERS.try_with(|drivers| drivers.set(drivers.get() - 1));
-        if self.is_own() {
-            wakeup.wake_tasks();
-        }
     }
 
     /// What a driver does when the descriptor is readable: makes progress until nothing is left, wakes the tasks that wait, and arms.
@@ -632,18 +660,6 @@ impl Engine {
             }
         }
         wakeup.add_task(context.waker());
-    }
-
-    /// Something happened to this rank by its own doing, which tasks may wait for.
-    #[inline]
-    pub(crate) fn wake_tasks(&self) {
-        if self.wakeup.drivers.get() == 0 {
-            return;
-        }
-        // Also in a wait of this rank, whose end lets the tasks run.
-        if let Some(wakeup) = self.wakeup.wakeup.borrow().upgrade() {
-            wakeup.wake_tasks();
-        }
     }
 }
 

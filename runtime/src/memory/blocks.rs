@@ -1,6 +1,6 @@
 //! Which blocks of the symmetric heap this rank holds: what tells a live global pointer from an old one.
 
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -24,6 +24,8 @@ pub struct Blocks {
     /// No reference to what is inside leaves a method.
     rows: UnsafeCell<Vec<Row>>,
     changes: Arc<Changes>,
+    /// Words at rank 0 that count the ranks that dropped a block, of blocks that were dropped here.
+    released: RefCell<Vec<usize>>,
 }
 
 /// How often each block was shown or hidden: another number, another phase or another block. For all threads of the rank; its own
@@ -102,6 +104,17 @@ impl Blocks {
     /// Lets no pointer reach this number.
     pub fn hide(&self, block: usize) {
         self.change(block, |row| row.entry = Entry::default());
+    }
+
+    /// Queues the release of a block: a drop neither blocks nor fails, and a ring over a network may do both. `offset` is the word in rank 0's
+    /// slot that counts the ranks that dropped the block.
+    pub fn release(&self, offset: usize) {
+        self.released.borrow_mut().push(offset);
+    }
+
+    /// The words of the blocks that were released since the last call.
+    pub fn take_released(&self) -> Vec<usize> {
+        self.released.take()
     }
 
     fn change(&self, block: usize, change: impl FnOnce(&mut Row)) {

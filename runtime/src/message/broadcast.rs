@@ -55,7 +55,7 @@ impl Messages {
 
     /// Barriers that this rank has entered so far.
     fn barriers(&self) -> u64 {
-        self.engine.status(self.engine.rank).entered.load(Ordering::Relaxed)
+        self.engine.node.status(self.engine.rank).entered.load(Ordering::Relaxed)
     }
 
     /// Before this rank enters its next barrier: tells those that wait for a piece of a broadcast before it that none will come.

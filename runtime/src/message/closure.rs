@@ -354,7 +354,7 @@ impl<R> Call<R> {
             Some(answer) => self.read(&answer).map(Some),
             None => {
                 self.messages.calls.close(self.number);
-                Err(engine.lost(self.to, cause, WAITING))
+                Err(engine.failures.lost(self.to, cause, WAITING))
             }
         }
     }

@@ -49,7 +49,7 @@ impl<'a> Context<'a> {
     /// As `World::send`; [`Error::WouldBlock`](crate::Error::WouldBlock) if `BELLWETHER_MESSAGE_MEMORY` bytes are kept already: nothing
     /// was sent, and room comes only after the handler has returned.
     pub fn send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.messages.engine.bounded(|| self.messages.post_to_handler(to, handler, payload))
+        self.messages.engine.outbox.bounded(|| self.messages.post_to_handler(to, handler, payload))
     }
 
     /// Runs a closure that captures nothing at rank `to`. Never blocks, as [`Context::send`].
@@ -61,7 +61,7 @@ impl<'a> Context<'a> {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.messages.engine.bounded(|| self.messages.invoke(to, &arguments, function))
+        self.messages.engine.outbox.bounded(|| self.messages.invoke(to, &arguments, function))
     }
 
     /// As [`Context::invoke`], but what has no room is always kept: for protocols that bound themselves.

@@ -76,7 +76,7 @@ impl Messages {
     /// # Errors
     /// [`crate::Error::PeerLost`].
     pub fn hand_over(&self, doing: &'static str, to: usize) -> Result<()> {
-        self.engine.wait_together(doing, || !self.engine.keeps_for(to))
+        self.engine.wait_together(doing, || !self.engine.outbox.keeps_for(to))
     }
 
     /// Messages that this rank has sent, those of its contexts included, and delivered, but for those of exchanges.

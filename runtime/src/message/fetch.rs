@@ -195,7 +195,7 @@ impl Messages {
         if !(engine.settings.static_data && engine.routes.is_mapped(fetch.from)) {
             return false;
         }
-        let Some(source) = engine.in_statics(fetch.from, address, fetch.len) else { return false };
+        let Some(source) = engine.segments.mapped().in_statics(fetch.from, address, fetch.len) else { return false };
         // SAFETY: mapped memory of that length, which the sender does not change; `len` bytes at `start` are valid for writing, by the
         // guarantee of `fetch`'s caller. A rank may send to itself, from where the data goes.
         unsafe { std::ptr::copy(source, fetch.start, fetch.len) };
@@ -205,7 +205,7 @@ impl Messages {
     /// Fetches by cross-memory attach; `false` where that is not possible.
     fn attached(&self, fetch: &Fetch, address: usize) -> bool {
         let engine = &self.engine;
-        let is_real = engine.pace().is_none();
+        let is_real = engine.networks.pace().is_none();
         if !(engine.settings.cross_memory_attach && is_real && engine.routes.is_mapped(fetch.from)) {
             return false;
         }
@@ -228,7 +228,7 @@ impl Messages {
         address: usize,
     ) -> Option<Way> {
         // SAFETY: the place has `len` bytes at `start`, and stays until the last get has ended: see the drop of `Fetch`.
-        let (region, _) = unsafe { self.engine.network(from).register(start, len) }.ok()?;
+        let (region, _) = unsafe { self.engine.networks.to(from).register(start, len) }.ok()?;
         Some(Way::Gets { key, address, region, done: 0, posted: None })
     }
 
@@ -243,7 +243,7 @@ impl Messages {
             // The memory of a failed peer may have been freed before it was read.
             Way::Messages { bell, address, asked } => {
                 if let Some(cause) = self.engine.job.loss(from) {
-                    return Err(self.engine.lost(from, cause, DOING));
+                    return Err(self.engine.failures.lost(from, cause, DOING));
                 }
                 let (piece, (came, failed)) = (self.piece_len(), answers(bell));
                 if failed != 0 {
@@ -281,7 +281,7 @@ impl Messages {
                 }
                 // SAFETY: inside the place, which the region covers; it stays until the get has ended.
                 match unsafe {
-                    self.engine.network(from).fetch(from, key, *done, start.add(*done), region, len - *done)
+                    self.engine.networks.to(from).fetch(from, key, *done, start.add(*done), region, len - *done)
                 } {
                     Ok(Some(asked)) => *posted = Some(asked),
                     Ok(None) => return Ok(false),
@@ -295,7 +295,7 @@ impl Messages {
     #[cold]
     fn get_failed(&self, fetch: &mut Fetch, error: crate::transport::Error) -> Result<bool> {
         if let Some(cause) = self.engine.job.loss(fetch.from) {
-            return Err(self.engine.lost(fetch.from, cause, DOING));
+            return Err(self.engine.failures.lost(fetch.from, cause, DOING));
         }
         let (from, len) = (fetch.from, fetch.len);
         tracing::debug!(from, len, %error, "no get: the data of a large message is fetched by messages");

@@ -252,7 +252,7 @@ impl Messages {
         engine.check_rank(to, "sending a large message")?;
         engine.check_outside_handler("sending a large message")?;
         if !self.may_announce(to) {
-            if engine.is_at_once() {
+            if engine.outbox.is_at_once() {
                 let operation = "sending a large message";
                 return Err(Error::WouldBlock { operation, rank: to, place: CalledAt::default() });
             }
@@ -336,7 +336,7 @@ impl Messages {
             Ok(start) => start,
             Err(why) => {
                 self.answer_landing(from, number, &[&[REFUSED], why.as_bytes()].concat());
-                return self.engine.set_fault(Error::InvalidArgument { operation: DOING, why });
+                return self.engine.faults.keep(Error::InvalidArgument { operation: DOING, why });
             }
         };
         let fetch = match offered {
@@ -354,7 +354,7 @@ impl Messages {
         let mut list = self.landings.incoming.borrow_mut();
         if list.is_empty() {
             let task: Rc<dyn Background> = Rc::<Task>::clone(self.landings.task.get().expect("installed"));
-            self.engine.add_background(Rc::downgrade(&task));
+            self.engine.tasks.add(Rc::downgrade(&task));
         }
         list.push_back(incoming);
     }
@@ -377,7 +377,7 @@ impl Messages {
                         let why = error.to_string();
                         self.answer_landing(incoming.from, incoming.number, &[&[REFUSED], why.as_bytes()].concat());
                     }
-                    self.engine.set_fault(error);
+                    self.engine.faults.keep(error);
                 }
             }
         }

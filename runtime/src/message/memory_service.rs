@@ -118,7 +118,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
         }
         let operation = NAMES.get(asked as usize).copied().unwrap_or("an operation");
         let (address, length) = (address as usize, length as usize);
-        messages.engine.set_fault(Error::BadAddress { operation, rank: message.from, address, length });
+        messages.engine.faults.keep(Error::BadAddress { operation, rank: message.from, address, length });
     });
 }
 
@@ -262,7 +262,7 @@ impl Messages {
     pub fn write_outside(&self, to: usize, address: usize, bytes: &[u8], bell: usize) -> Result<()> {
         if self.engine.interface.delivering() {
             // All or nothing: a handler cannot wait for room for the rest.
-            self.engine.check_room("put to an address", to, bytes.len())?;
+            self.engine.outbox.check_room("put to an address", to, bytes.len())?;
         }
         let transfer = self.next_transfer();
         for piece in self.pieces(bytes.len()) {
@@ -288,7 +288,7 @@ impl Messages {
         remote_bell: usize,
     ) -> Result<()> {
         if self.engine.interface.delivering() {
-            self.engine.check_room("get from an address", to, size_of::<[u64; 5]>())?;
+            self.engine.outbox.check_room("get from an address", to, size_of::<[u64; 5]>())?;
         }
         let transfer = self.next_transfer();
         for piece in self.pieces(len) {
@@ -303,6 +303,6 @@ impl Messages {
 
     /// Asks `to` to add one to the counter at `address`.
     pub fn ring_outside(&self, to: usize, address: usize) -> Result<()> {
-        self.engine.bounded(|| self.engine.send_or_keep(to, id::RING, address as u64, &[]))
+        self.engine.outbox.bounded(|| self.engine.send_or_keep(to, id::RING, address as u64, &[]))
     }
 }

@@ -142,9 +142,9 @@ impl Messages {
             state: RefCell::default(),
         });
         let weak: std::rc::Weak<dyn Dispatch> = Rc::<Messages>::downgrade(&messages);
-        messages.engine.set_dispatch(weak);
+        messages.engine.delivery.set_handlers(weak);
         messages.install_table();
-        messages.engine.set_answers(
+        messages.engine.outbox.set_answers(
             1 << id::ANSWER
                 | 1 << id::READ_DONE
                 | 1 << id::REFUSED
@@ -190,7 +190,7 @@ impl Messages {
 
     #[cold]
     fn fault(&self, from: usize, why: impl ToString) {
-        self.engine.set_fault(Error::BadMessage { from, why: why.to_string() });
+        self.engine.faults.keep(Error::BadMessage { from, why: why.to_string() });
     }
 
     /// Sends for the program, and polls until there is room. Inside a handler, which cannot poll, the message is kept instead; it is refused
@@ -206,7 +206,7 @@ impl Messages {
     #[inline(never)]
     fn send_or_wait(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
         if self.engine.interface.delivering() {
-            return self.engine.bounded(|| self.engine.send_or_keep(to, id, header, payload));
+            return self.engine.outbox.bounded(|| self.engine.send_or_keep(to, id, header, payload));
         }
         if self.engine.send(to, id, header, payload)? == Sent::Done {
             return Ok(());
@@ -226,7 +226,7 @@ impl Messages {
 
     #[cold]
     fn send_when_room(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<()> {
-        if self.engine.is_at_once() {
+        if self.engine.outbox.is_at_once() {
             return Err(Error::WouldBlock { operation: "sending a message", rank: to, place: CalledAt::default() });
         }
         let mut outcome = Ok(Sent::NoRoom);

@@ -84,7 +84,7 @@ impl Messages {
             return self.run_early();
         }
         if let Err(error) = self.ready_for(from) {
-            return self.engine.set_fault(error);
+            return self.engine.faults.keep(error);
         }
         // A number that its sender has not registered may be any, and does not ask.
         let digest = (header >> 32) as u32;
@@ -128,11 +128,11 @@ impl Messages {
         };
         let Some((handler, ours)) = found else {
             let rank = self.engine.rank;
-            return self.engine.set_fault(Error::UnknownHandler { from, rank, id: number.into(), known });
+            return self.engine.faults.keep(Error::UnknownHandler { from, rank, id: number.into(), known });
         };
         let name = || self.table.open.functions.borrow()[number as usize].name.clone();
         if digest != 0 && digest != ours {
-            return self.engine.set_fault(Error::RanksDiffer {
+            return self.engine.faults.keep(Error::RanksDiffer {
                 what: "the handler table",
                 rank: from,
                 reference: self.engine.rank,

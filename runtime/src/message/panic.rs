@@ -79,7 +79,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
     messages.set_handler(id::PANICKED, move |messages, message| {
         // Behind the header.
         let bytes = message.data().get(8..).unwrap_or_default();
-        messages.engine.set_fault(Panicked::decode(message.from, bytes));
+        messages.engine.faults.keep(Panicked::decode(message.from, bytes));
     });
 }
 

@@ -30,7 +30,7 @@ impl Messages {
         let refused = |error: Error| {
             let mut answer = Bytes::from_slice(&[REFUSED]);
             answer.extend_from_slice(error.to_string().as_bytes());
-            self.engine.set_fault(error);
+            self.engine.faults.keep(error);
             answer
         };
         let number = match self.check_digest(from, word) {
@@ -49,7 +49,7 @@ impl Messages {
         let outcome = match answer.split_first() {
             Some((&DONE, result)) => {
                 if let Ok(word) = result.try_into() {
-                    self.engine.receipts().found(number, from, u64::from_ne_bytes(word));
+                    self.engine.contexts.receipts().found(number, from, u64::from_ne_bytes(word));
                 }
                 Ok(())
             }
@@ -60,7 +60,7 @@ impl Messages {
                 Err(Error::BadMessage { from, why })
             }
         };
-        match self.engine.receipts().close(number, from) {
+        match self.engine.contexts.receipts().close(number, from) {
             Some(events) => self.engine.happened(events, outcome),
             None => self.fault(from, "a receipt that nobody waits for"),
         }
@@ -121,6 +121,6 @@ impl Messages {
         bytes[..8].copy_from_slice(&number.to_ne_bytes());
         // A message that was not sent has no receipt.
         self.send(to, id, header, &bytes)
-            .inspect_err(|_| *handled = self.engine.receipts().close(number, to).unwrap_or_default())
+            .inspect_err(|_| *handled = self.engine.contexts.receipts().close(number, to).unwrap_or_default())
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
         match op {
             _ if kind == NOTHING => {}
             None => return messages.fault(from, format!("an atomic on a segment of a kind that is none: {kind:#x}")),
-            Some((op, width)) => match engine.word_of_own(number as u32, offset as usize, width) {
+            Some((op, width)) => match engine.segments.word(number as u32, offset as usize, width) {
                 Some(at) => {
                     // SAFETY: an aligned word of an open segment of ours. Peers may change it at any time, so this rank keeps its
                     // own accesses apart, or makes them atomics and copies.
@@ -56,7 +56,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
         engine.answer(from, || engine.send_or_keep(from, id::ANSWER, receipt, &answer));
     });
     messages.set_handler(id::REVOKED, |messages, message| match words::<2>(message.data()) {
-        Some(([number, generation], _)) => messages.engine.acknowledge(message.from, number as u32, generation),
+        Some(([number, generation], _)) => {
+            messages.engine.segments.acknowledge(message.from, number as u32, generation)
+        }
         None => messages.fault(message.from, "an answer about a segment without its number"),
     });
 }
@@ -80,7 +82,7 @@ impl Messages {
         let receipt = self.engine.open_atomic(to, found, events)?;
         let payload = [receipt, offset as u64, kind, value, compare].map(u64::to_ne_bytes);
         self.send(to, id::SEGMENT_ATOMIC, u64::from(number), payload.as_flattened())
-            .inspect_err(|error| self.engine.receipts().refuse(receipt, to, error))
+            .inspect_err(|error| self.engine.contexts.receipts().refuse(receipt, to, error))
     }
 
     /// Closes a segment of this rank: when this returns without an error, nobody reaches its memory any more. On an error
@@ -104,7 +106,7 @@ impl Messages {
                 Err(_) if engine.is_unused(number, generation) => break,
                 Err(Error::PeerLost { .. }) if polls < POLLS => {
                     polls += 1;
-                    match engine.pace() {
+                    match engine.networks.pace() {
                         Some(pace) => pace.pause(PAUSE),
                         None => sleep::nap(PAUSE),
                     }
@@ -112,7 +114,7 @@ impl Messages {
                 Err(error) => return Err(error),
             }
         }
-        engine.end_close(number, generation);
+        engine.segments.end_close(number, generation);
         Ok(())
     }
 }

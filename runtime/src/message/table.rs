@@ -82,7 +82,7 @@ impl Messages {
             return self.fault(from, "a message without a handler's number");
         };
         if let Err(error) = self.ready_for(from) {
-            return self.engine.set_fault(error);
+            return self.engine.faults.keep(error);
         }
         self.run_known(from, number, payload);
     }
@@ -96,7 +96,7 @@ impl Messages {
         };
         match self.check_digest(from, word) {
             Ok(number) => self.run_known(from, number, payload),
-            Err(error) => self.engine.set_fault(error),
+            Err(error) => self.engine.faults.keep(error),
         }
     }
 
@@ -123,7 +123,7 @@ impl Messages {
     /// Runs the handler of this number. The table is sealed.
     fn run_known(&self, from: usize, number: u64, payload: &[u8]) {
         if let Err(error) = self.run_numbered(from, Caller::Nothing, number, payload) {
-            self.engine.set_fault(error);
+            self.engine.faults.keep(error);
         }
     }
 
@@ -201,7 +201,7 @@ impl Messages {
             let digest = digests.fold(0, hash::mix);
             self.table.digest.set((digest ^ digest >> 32) as u32);
             // Count plus one. Release pairs with the Acquire load in `verify`.
-            let sealed = &self.engine.status(self.engine.rank).sealed;
+            let sealed = &self.engine.node.status(self.engine.rank).sealed;
             sealed.store(handlers.len() as u64 + 1, Ordering::Release);
             handlers
         });
@@ -216,7 +216,7 @@ impl Messages {
             return Ok(());
         }
         // Pairs with the Release store in `seal`.
-        let sealed = self.engine.status(rank).sealed.load(Ordering::Acquire);
+        let sealed = self.engine.node.status(rank).sealed.load(Ordering::Acquire);
         if sealed == 0 {
             return Ok(());
         }

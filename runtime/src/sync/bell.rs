@@ -101,7 +101,7 @@ impl Words {
         engine.at(|| {
             engine.check_rank(rank, "ring")?;
             if !engine.routes.is_mapped(rank) {
-                let word = engine.network(rank).ring_word(self.word(NETWORK));
+                let word = engine.networks.to(rank).ring_word(self.word(NETWORK));
                 return engine.remote_put_ring(rank, offset, bytes, [self.offset, word]);
             }
             engine.remote_put(rank, offset, bytes)?;

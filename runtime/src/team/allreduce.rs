@@ -49,7 +49,7 @@ pub(super) fn choose<T>(context: &Context, len: usize) -> Allreduce {
     let wanted = match forced {
         Allreduce::Auto if context.nodes().is_some_and(|nodes| by_nodes(nodes, bytes, size)) => Allreduce::Nodes,
         Allreduce::Auto if bytes > LARGE => Allreduce::Pieces,
-        Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.engine.patience().crowded => {
+        Allreduce::Auto if context.is_mapped() && size > 2 && context.hub.engine.waiting.patience().crowded => {
             Allreduce::Central
         }
         Allreduce::Auto if lines::fits::<T>(context, len) => Allreduce::Lines,

@@ -27,7 +27,7 @@ pub(super) fn choose(context: &Context) -> TeamBarrier {
         // The counter wants every member's memory mapped.
         TeamBarrier::Central if context.is_mapped() => TeamBarrier::Central,
         // One wake-up for each member beats log2 n of them when ranks share cores.
-        TeamBarrier::Auto if context.is_mapped() && context.size() > 2 && engine.patience().crowded => {
+        TeamBarrier::Auto if context.is_mapped() && context.size() > 2 && engine.waiting.patience().crowded => {
             TeamBarrier::Central
         }
         _ => TeamBarrier::Dissemination,

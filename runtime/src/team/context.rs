@@ -85,7 +85,7 @@ pub(super) struct Context {
     lost: Cell<Option<(usize, Loss, Doing)>>,
     /// A team of survivors that another has taken the place of.
     closed: Cell<bool>,
-    /// [`Engine::accepted`](crate::engine::Engine::accepted) when no member was among those that this rank goes on without.
+    /// `Failures::accepted` when no member was among those that this rank goes on without.
     checked: Cell<u64>,
 }
 
@@ -422,18 +422,18 @@ impl Context {
     /// is one of survivors, and there is a later one.
     #[inline]
     fn check_members(&self) -> Result<()> {
-        let is_checked = self.hub.engine.accepted() == self.checked.get() && !self.closed.get();
+        let is_checked = self.hub.engine.failures.accepted() == self.checked.get() && !self.closed.get();
         if is_checked { Ok(()) } else { self.check_survivors() }
     }
 
     #[cold]
     fn check_survivors(&self) -> Result<()> {
-        let accepted = self.hub.engine.accepted();
+        let accepted = self.hub.engine.failures.accepted();
         if self.closed.get() {
             let why = "a later call of `survivors` has taken the place of this team".into();
             return Err(Error::Agreed { rank: self.hub.engine.rank, why });
         }
-        match self.hub.engine.first_accepted(self.team.0.iter().map(|rank| *rank as usize)) {
+        match self.hub.engine.failures.first_accepted(self.team.0.iter().map(|rank| *rank as usize)) {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: "a collective of a team".into() }),
             None => {
                 self.checked.set(accepted);

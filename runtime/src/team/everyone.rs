@@ -41,7 +41,7 @@ impl Barrier {
             settings::Barrier::Direct if few => By::Direct,
             settings::Barrier::Direct | settings::Barrier::Dissemination => By::Dissemination,
             // With ranks that share cores, wake-ups dominate: the counter needs one a rank, dissemination log2 n.
-            settings::Barrier::Auto if engine.patience().crowded => By::Counter,
+            settings::Barrier::Auto if engine.waiting.patience().crowded => By::Counter,
             settings::Barrier::Auto => {
                 if few {
                     By::Direct
@@ -91,8 +91,8 @@ impl Barrier {
     pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
         let running = engine.begin_collective(doing)?;
         // No wait would end because of it.
-        if engine.any_accepted()
-            && let Some((rank, cause)) = engine.first_accepted(0..engine.size)
+        if engine.failures.any_accepted()
+            && let Some((rank, cause)) = engine.failures.first_accepted(0..engine.size)
         {
             return Err(Error::PeerLost { rank, cause, doing: doing.into() });
         }
@@ -132,7 +132,7 @@ impl Barrier {
     pub fn leave(&self, engine: &Engine) {
         if self.meeting.is_under_way() && self.by == By::Dissemination {
             // Pairs with the Acquire load in `find_deserter`.
-            engine.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
+            engine.node.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
         }
     }
 
@@ -227,7 +227,7 @@ impl Barrier {
         let quiet = engine.quiet(DOING);
         // Stored even if `quiet` failed: this rank did enter, so peers must not report that it left without entering.
         // Pairs with the Acquire load in `find_deserter`.
-        engine.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
+        engine.node.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         quiet?;
         match self.by {
             By::Counter => self.meeting.enter_counter(engine, digest, alone),
@@ -338,11 +338,11 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
     // The deserter may have left because another rank died: then report that rank.
     let (rank, cause) = engine.job.first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
-    engine.lost(rank, cause, DOING)
+    engine.failures.lost(rank, cause, DOING)
 }
 
 /// A rank that left without entering this barrier.
 #[cold]
 fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
-    engine.job.first_to_leave(|rank| engine.status(rank).entered.load(Ordering::Acquire) < epoch)
+    engine.job.first_to_leave(|rank| engine.node.status(rank).entered.load(Ordering::Acquire) < epoch)
 }

@@ -119,7 +119,7 @@ impl Exchange {
     /// Notes what a reduction gave: the next exchange fails with `RanksDiffer` if both the results and the call sites differ
     /// between ranks.
     pub fn note_result(&self, engine: &Engine, result: &[u8]) {
-        let place = engine.call().map_or(0, |call| self.number_of(call.place));
+        let place = engine.calls.current().map_or(0, |call| self.number_of(call.place));
         self.earlier.set(self.earlier.get().reduction(result, place));
         self.note(engine, Noted::Result);
     }
@@ -139,7 +139,7 @@ impl Exchange {
 
     fn note(&self, engine: &Engine, what: Noted) {
         if self.noted.get().0 == Noted::Nothing {
-            self.noted.set((what, engine.call().map(|call| call.place)));
+            self.noted.set((what, engine.calls.current().map(|call| call.place)));
         }
     }
 
@@ -169,7 +169,7 @@ impl Exchange {
         let half = (barrier.next_epoch() % 2) as usize;
         let board = engine.layout.exchange + half * EXCHANGE_LEN;
         let title = asked.title(barrier.next_epoch(), len, self.earlier.take());
-        let (call, noted) = (engine.call(), self.noted.replace((Noted::Nothing, None)));
+        let (call, noted) = (engine.calls.current(), self.noted.replace((Noted::Nothing, None)));
         let written = Written { asked, call, noted };
         // SAFETY: `rank` is this rank, or all ranks are mapped: over a network this returns before it uses another rank. Each
         // slot's control area is committed before its rank arrives, and `board` is inside it.

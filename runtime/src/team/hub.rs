@@ -67,7 +67,7 @@ impl Left {
     pub(super) fn keep(self: Rc<Self>, hub: &Hub, team: Shared) {
         self.teams.borrow_mut().push(team);
         if !self.in_background.replace(true) {
-            hub.engine.add_background(Rc::downgrade(&(self as Rc<dyn Background>)));
+            hub.engine.tasks.add(Rc::downgrade(&(self as Rc<dyn Background>)));
         }
     }
 

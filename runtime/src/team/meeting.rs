@@ -389,7 +389,7 @@ impl Meeting {
             round += 1;
             self.round.set(round);
             if round < rounds && self.by.get() == By::Dissemination {
-                engine.note_step();
+                engine.waiting.note_step();
                 self.tell(engine, (self.rank + (1 << round)) % self.size, round)?;
             }
         }

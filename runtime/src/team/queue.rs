@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 
-use crate::engine::{Background, Engine, Ready, Running};
+use crate::engine::{Background, Ready, Running, inside_collective};
 use crate::error::{Error, Result};
 use crate::settings::{Allreduce, TeamBarrier};
 
@@ -85,7 +85,7 @@ impl Shared {
             }
             self.done.set(self.done.get() + 1);
             // Whoever waits for it may be another task than the one that polls.
-            self.context.hub.engine.wake_tasks();
+            self.context.hub.engine.wakeup.wake_tasks();
         }
         true
     }
@@ -97,7 +97,7 @@ impl Shared {
     /// the background: a wait here would keep it from its end.
     fn begin_collective(&self, doing: &'static str) -> Result<Running<'_>> {
         if self.running.get() {
-            return Err(Engine::inside_collective(doing));
+            return Err(inside_collective(doing));
         }
         self.context.hub.engine.begin_collective(doing)
     }
@@ -114,7 +114,7 @@ impl Shared {
 
     /// As [`Shared::run`], where this rank is marked.
     pub(super) fn run_here<R>(&self, doing: &'static str, body: impl Future<Output = Result<R>>) -> Result<R> {
-        let (result, place) = (Cell::new(None), self.context.hub.engine.call().map(|call| call.place));
+        let (result, place) = (Cell::new(None), self.context.hub.engine.calls.current().map(|call| call.place));
         let mut body = pin!(Some(async { result.set(Some(caught(&*self.context, doing, place, body).await)) }));
         let outcome = self.run_any(doing, body.as_mut().as_pin_mut().expect("it is not dropped"));
         if let Err(error) = &outcome {
@@ -179,7 +179,7 @@ impl Shared {
         body: impl Future<Output = Result<R>> + 'static,
     ) -> Pending<R> {
         let engine = &self.context.hub.engine;
-        let place = engine.call().map_or(Location::caller(), |call| call.place);
+        let place = engine.calls.current().map_or(Location::caller(), |call| call.place);
         if engine.is_in_collective() || engine.check_outside_handler(doing).is_err() {
             let refused = engine.begin_collective(doing).map(drop).expect_err("this rank is in another");
             let refused = Ok(Err(refused.within(None, place, engine.rank)));
@@ -199,7 +199,7 @@ impl Shared {
         let done = self.advance(number, &mut task::Context::from_waker(Waker::noop()));
         if !done && !self.in_background.replace(true) {
             let shared = Rc::clone(self) as Rc<dyn Background>;
-            self.context.hub.engine.add_background(Rc::downgrade(&shared));
+            self.context.hub.engine.tasks.add(Rc::downgrade(&shared));
         }
         pending
     }
@@ -252,7 +252,7 @@ impl<R> Pending<R> {
     pub fn wait(self) -> Result<R> {
         let engine = &self.shared.context.hub.engine;
         let outcome = std::future::poll_fn(|cx| self.outcome(cx).map(Ok));
-        engine.within(self.doing, || flatten(engine.wait_for_collective(|| engine.block_on(self.doing, outcome))))
+        engine.within(self.doing, || flatten(engine.waiting.for_collective(|| engine.block_on(self.doing, outcome))))
     }
 
     /// As [`Pending::wait`], for at most `limit`. Without a result in time the collective goes on as before, and this may be called

@@ -127,7 +127,7 @@ impl Drop for Block {
         // in which all ranks take part, so the network hears of it there. A ring here could wait for room, and a rank 0 that has
         // left would count as missed.
         if !self.engine.routes.all_mapped() {
-            return self.engine.release(self.offset - LINE);
+            return self.engine.blocks.release(self.offset - LINE);
         }
         // Release pairs with the Acquire load in `reclaim`: the memory is not reused before this rank is done.
         drops(&self.engine, self.offset).fetch_add(1, Ordering::Release);
@@ -214,7 +214,7 @@ impl World {
                 books.give_back(start);
             }
             backed?;
-            let operation = self.engine.call().and_then(|call| call.name).unwrap_or("an allocation");
+            let operation = self.engine.calls.current().and_then(|call| call.name).unwrap_or("an allocation");
             return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
         }
         // Every rank has backed as much, as all have just said.
@@ -276,7 +276,7 @@ impl World {
             };
             engine.grew(heap + used, heap + end)?;
             allocator.committed = end;
-            engine.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
+            engine.node.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
         }
         // What was committed just now is zero already.
         if from < used {
@@ -332,7 +332,8 @@ mod tests {
     fn a_small_allocation_takes_two_exchanges() {
         let settings = Settings { heap_limit: Some(192 << 10), ..Settings::default() };
         let barriers = crate::Threads::new(2).settings(settings).run(|world| {
-            let entered = || world.engine().status(world.rank()).entered.load(std::sync::atomic::Ordering::Relaxed);
+            let entered =
+                || world.engine().node.status(world.rank()).entered.load(std::sync::atomic::Ordering::Relaxed);
             let count = |bytes| {
                 let before = entered();
                 let memory = world.alloc::<u8>(bytes).map(drop);

@@ -51,7 +51,7 @@ impl Bell {
 
     /// Its memory as it is now, for an event that happens after this.
     pub(super) fn claim(&self) -> Claim {
-        self.engine.claim(self.block.number)
+        Claim::new(&self.engine.blocks, self.block.number)
     }
 
     /// Adds one to the count at `rank`. Never blocks; the target need not make progress.

@@ -285,7 +285,7 @@ impl World {
                 Some(limit) => self.barrier.enter_for(&running, &self.engine, limit)?,
             }
             drop(running);
-            self.engine.take_fault()
+            self.engine.faults.take()
         })
     }
 
@@ -342,7 +342,7 @@ impl World {
     pub fn fence(&self) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if let Err(error) = self.engine.quiet("fence") {
-            self.engine.set_fault(error);
+            self.engine.faults.keep(error);
         }
     }
 
@@ -481,7 +481,7 @@ impl World {
         let running = self.begin("leaving")?;
         self.engine.job.begin_to_leave(self.engine.rank);
         let teams = self.settle_within(&running)?;
-        let outcome = self.engine.take_fault();
+        let outcome = self.engine.faults.take();
         if last::may_differ(teams) {
             self.compare_teams(&running, teams)?;
         }
@@ -495,7 +495,7 @@ impl World {
     pub(crate) fn settle(&self) -> Result<()> {
         let running = self.begin("settling")?;
         self.settle_within(&running)?;
-        self.engine.take_fault()
+        self.engine.faults.take()
     }
 
     /// Also adds up what all ranks' teams did last.
@@ -507,7 +507,7 @@ impl World {
             // What a context has accepted is counted, and may need progress of its own to get there.
             self.engine.quiet_contexts("leaving")?;
             self.engine.wait_together("leaving", || {
-                !self.engine.has_pending() && self.messages.has_no_landings() && self.messages.is_settled()
+                !self.engine.outbox.any() && self.messages.has_no_landings() && self.messages.is_settled()
             })?;
             let ([sent, delivered], teams) = (self.messages.traffic(), self.sums_of_teams());
             let mine: Vec<u64> = [sent, delivered].into_iter().chain(teams).collect();
@@ -551,7 +551,7 @@ impl World {
 
     /// The virtual clock, if there is one.
     fn pace(&self) -> Option<&dyn Pace> {
-        self.engine.pace()
+        self.engine.networks.pace()
     }
 
     pub(crate) fn engine(&self) -> &Rc<Engine> {
@@ -637,7 +637,7 @@ impl Drop for World {
             self.barrier.leave(&self.engine);
             self.engine.job.leave(self.engine.rank);
         }
-        self.engine.notify_all();
+        self.engine.networks.notify_all();
         // Another host may report a failed rank during this wait. Then skip MPI_Finalize: it would wait for that rank.
         drop(self.hosts.take());
         #[cfg(feature = "mpi")]

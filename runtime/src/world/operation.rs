@@ -444,7 +444,7 @@ impl Operation<'_> {
             let mut events = self.events(engine.identity())?;
             array.put_from(rank, start, source, from)?;
             if !engine.routes.is_mapped(rank) {
-                engine.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
+                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
             }
             engine.track_put(rank, "put", events);
             Ok(())
@@ -562,7 +562,7 @@ impl Operation<'_> {
             None => {
                 let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
                 let atomic = Atomic::new(array.claim(), rank, offset, change);
-                engine.track(rank, DOING, Step::Atomic { atomic, found }, effect);
+                engine.tasks.track(rank, DOING, Step::Atomic { atomic, found }, effect);
                 engine.happened(events.source, Ok(()));
                 engine.begin_tracked();
             }

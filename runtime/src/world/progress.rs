@@ -179,7 +179,7 @@ impl Progress {
 
     /// Lets `task` go on at every poll and in every wait of this rank, until it has nothing more to do or is dropped.
     pub fn add_background(&self, task: Weak<dyn Background>) {
-        self.engine.add_background(task);
+        self.engine.tasks.add(task);
     }
 
     /// Ready when all that this rank has put and signalled is in effect everywhere: the future form of
@@ -208,7 +208,7 @@ impl Progress {
 
     /// Whether there are more ranks than cores.
     pub fn is_crowded(&self) -> bool {
-        self.engine.patience().crowded
+        self.engine.waiting.patience().crowded
     }
 
     /// The settings of this rank.
@@ -247,12 +247,12 @@ mod tests {
     fn a_wait_that_has_slept_looks_for_long_again_when_something_came() {
         let polls = crate::Threads::new(1).deadline(Duration::from_secs(20)).run(|world| {
             let engine = world.engine();
-            let sleeps = || engine.status(0).wakes.load(Ordering::Relaxed);
+            let sleeps = || engine.node.status(0).wakes.load(Ordering::Relaxed);
             let (before, task, mut began) = (sleeps(), Rc::new(Second::default()), None);
             let mut polls = 0;
             let ready = || {
                 if sleeps() > before && task.0.get() == 0 && Rc::weak_count(&task) == 0 {
-                    engine.add_background(Rc::downgrade(&(Rc::clone(&task) as Rc<dyn Background>)));
+                    engine.tasks.add(Rc::downgrade(&(Rc::clone(&task) as Rc<dyn Background>)));
                 }
                 if task.0.get() < 2 {
                     return false;
@@ -261,7 +261,7 @@ mod tests {
                 sleeps() > *began.get_or_insert_with(sleeps)
             };
             engine.wait_until("until the second sleep", None, ready).expect("waits");
-            (polls, engine.patience().spins)
+            (polls, engine.waiting.patience().spins)
         });
         let (polls, spins) = polls.expect("runs")[0];
         assert!(polls > spins, "slept again after {polls} polls, not {spins}");

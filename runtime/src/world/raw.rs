@@ -245,7 +245,7 @@ impl World {
         address: usize,
         length: usize,
     ) -> Result<bool> {
-        if self.engine.pace().is_some() {
+        if self.engine.networks.pace().is_some() {
             return Ok(false);
         }
         // The memory of a rank that has failed may have been freed.
@@ -300,7 +300,7 @@ impl World {
 
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
         if self.among_slots(rank, address)
-            && self.engine.mapped_segments.offset(rank, address, length).is_none()
+            && self.engine.segments.mapped().offset(rank, address, length).is_none()
             && self.in_heaps(rank, address, length).is_none()
         {
             return Err(Error::BadAddress { operation, rank, address, length });
@@ -323,7 +323,7 @@ impl World {
 
     /// As [`World::registered`], where a get may wait for what the network reads.
     fn readable(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
-        if self.engine.interface.delivering() || !self.engine.reaches_idle(rank) {
+        if self.engine.interface.delivering() || !self.engine.networks.reach_idle(rank) {
             return Ok(None);
         }
         self.registered(doing, rank, address, len)
@@ -334,7 +334,7 @@ impl World {
         let engine = &self.engine;
         if engine.settings.static_data
             && engine.routes.is_mapped(rank)
-            && let Some(place) = engine.in_statics(rank, address, len)
+            && let Some(place) = engine.segments.mapped().in_statics(rank, address, len)
         {
             return Some(place);
         }
@@ -349,27 +349,27 @@ impl World {
     /// The rank whose slot has `len` bytes at `address` of `rank`, and where in it they are, if they are backed heap memory there.
     fn in_heaps(&self, rank: usize, address: usize, len: usize) -> Option<(usize, usize)> {
         let engine = &self.engine;
-        let (slot, offset) = engine.mapped_segments.slot_of(rank, address)?;
+        let (slot, offset) = engine.segments.mapped().slot_of(rank, address)?;
         let start = offset.checked_sub(engine.layout.heap)?;
         // Heaps grow together; those of other hosts tell no sizes here.
         let known = if engine.job.is_here(slot) { slot } else { engine.rank };
-        let committed = engine.status(known).heap_committed.load(Ordering::Acquire) as usize;
+        let committed = engine.node.status(known).heap_committed.load(Ordering::Acquire) as usize;
         (start.checked_add(len)? <= committed).then_some((slot, offset))
     }
 
     /// Where `len` bytes at `address` of `rank` are here, if the rank is mapped and has given them to segments of its slot.
     fn in_own_segments(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let engine = &self.engine;
-        let offset = engine.mapped_segments.offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
+        let offset = engine.segments.mapped().offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
         // Acquire pairs with the Release in `take_segment_memory`.
-        let end = engine.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
+        let end = engine.node.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
         // SAFETY: inside the slot of a mapped rank.
         (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })
     }
 
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.
     fn among_slots(&self, rank: usize, address: usize) -> bool {
-        self.engine.mapped_segments.slot_of(rank, address).is_some()
+        self.engine.segments.mapped().slot_of(rank, address).is_some()
     }
 
     /// Moves bytes by cross-memory attach. `false`: the kernel does not allow it.
@@ -386,7 +386,7 @@ impl World {
         length: usize,
     ) -> Result<bool> {
         // SAFETY: the caller's.
-        match unsafe { self.engine.mapped_segments.attach(operation, direction, rank, here, address, length) }? {
+        match unsafe { self.engine.segments.mapped().attach(operation, direction, rank, here, address, length) }? {
             Attached::Done => Ok(true),
             Attached::NotAllowed => self.engine.check_alive(rank, operation).map(|()| false),
         }

@@ -10,7 +10,7 @@ impl World {
     /// What this rank runs on: a name and a value a line, for people to read.
     pub fn receipt(&self) -> Vec<(&'static str, String)> {
         let engine = &self.engine;
-        let (layout, patience) = (&engine.layout, engine.patience());
+        let (layout, patience) = (&engine.layout, engine.waiting.patience());
         let ranks = self.size();
         let elsewhere = ranks - engine.job.ranks_here();
         let on = match elsewhere {
@@ -27,7 +27,7 @@ impl World {
             false => format!("{}: all operations go over the network", networks.names()),
             true => "shared memory: put, get, atomics and bells are direct; messages through lanes".into(),
         };
-        let why = match (engine.pace(), engine.settings.transport) {
+        let why = match (engine.networks.pace(), engine.settings.transport) {
             (Some(_), _) => "the job is simulated".into(),
             (None, Transport::Auto) if elsewhere > 0 => "ranks are on several hosts".into(),
             (None, Transport::Auto) => "all ranks are on this node, and BELLWETHER_TRANSPORT is auto".into(),
@@ -55,7 +55,7 @@ impl World {
             ),
             (
                 "by a system call",
-                format!("memory outside segments: {}", outside(self.engine.mapped_segments.attaches())),
+                format!("memory outside segments: {}", outside(self.engine.segments.mapped().attaches())),
             ),
             ("needs target progress", waits_for_target(!engine.routes.all_mapped()).into()),
             ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),
@@ -87,7 +87,7 @@ impl World {
                     patience.spins,
                     patience.yields,
                     patience.nap,
-                    if engine.fences() == Fences::Full {
+                    if engine.interface.fences() == Fences::Full {
                         "a waker uses a fence"
                     } else {
                         "a sleeper fences for all wakers (membarrier)"

@@ -164,7 +164,7 @@ impl World {
         let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
         match number {
             HEAP => {
-                let heap = engine.mapped_segments.heap(rank);
+                let heap = engine.segments.mapped().heap(rank);
                 check_range(operation, rank, offset, len, heap.len)?;
                 Ok(Located { address: heap.start + offset, remote: engine.layout.heap + offset })
             }
@@ -192,7 +192,7 @@ impl World {
     /// The offset of `variable`, which is static, in segment 1. `None` if static data is not symmetric here, or it lies elsewhere: on the
     /// stack, on the program's own heap, in a library, or in data that is read-only.
     pub fn static_offset<T>(&self, variable: *const T) -> Option<usize> {
-        let (found, _) = self.engine.own_segment(STATICS)?;
+        let (found, _) = self.engine.segments.find(STATICS)?;
         let offset = variable.addr().checked_sub(found.start)?;
         (offset <= found.len && size_of::<T>() <= found.len - offset).then_some(offset)
     }

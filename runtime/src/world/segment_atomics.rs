@@ -163,7 +163,7 @@ impl World {
         self.engine.check_rank(rank, operation)?;
         let by_network = match number {
             HEAP => !self.engine.routes.all_mapped(),
-            _ => self.engine.network_changes_segments(rank),
+            _ => self.engine.networks.change_segments_of(rank),
         };
         let find = if by_network { Engine::find_over_network } else { Engine::find_segment };
         let Located { address, remote } = locate(self, operation, (rank, number), offset, width, find)?;

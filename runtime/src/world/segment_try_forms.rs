@@ -95,7 +95,7 @@ impl World {
             return Ok(Carried::Network);
         }
         // What was put before may have gone by message.
-        let by_message = after == After::All && rank != self.rank() && self.engine.mapped_segments.are_by_message();
+        let by_message = after == After::All && rank != self.rank() && self.engine.segments.mapped().are_by_message();
         if by_message {
             return self.put_one_message(operation, rank, address, source);
         }
@@ -124,7 +124,7 @@ impl World {
             );
             return Err(Error::InvalidArgument { operation, why });
         }
-        self.engine.mapped_segments.note_message();
+        self.engine.segments.mapped().note_message();
         match self.messages.write_piece(rank, address, source)? {
             Sent::NoRoom => Err(Error::WouldBlock { operation, rank, place: CalledAt::default() }),
             _ => Ok(Carried::Message),

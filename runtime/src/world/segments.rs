@@ -194,7 +194,7 @@ impl Segment {
         self.messages.close_segment(self.number, self.generation)?;
         match self.memory {
             Memory::Program => {}
-            Memory::Slot => self.engine.give_segment_memory_back(*self.start, self.len),
+            Memory::Slot => self.engine.segments.give_memory_back(*self.start, self.len),
             // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
             Memory::System(layout) => unsafe { std::alloc::dealloc(*self.start, layout) },
         }
@@ -302,7 +302,7 @@ impl World {
         // The lowest number that is free at all ranks.
         let mut from = 0;
         let number = loop {
-            let all = self.allgather(&[[u64::from(self.engine.free_segment(from)), bytes as u64]])?;
+            let all = self.allgather(&[[u64::from(self.engine.segments.free_number(from)), bytes as u64]])?;
             if let Some(rank) = all.iter().position(|[_, theirs]| *theirs != all[0][1]) {
                 let advice = "every rank must ask for a segment of the same size, in the same order";
                 return Err(differ("the size in bytes of a segment", rank, all[rank][1], all[0][1], advice));
@@ -329,7 +329,7 @@ impl World {
     /// As [`World::segment`].
     pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
         if bytes > 0
-            && let Some(start) = self.engine.take_segment_memory(bytes, sharers)?
+            && let Some(start) = self.engine.segments.take_memory(bytes, sharers)?
         {
             // SAFETY: the segment's own, given back when it is closed; only copies touch it.
             return match unsafe { self.segment_at(number, start, bytes) } {
@@ -338,7 +338,7 @@ impl World {
                     Ok(segment)
                 }
                 Err(error) => {
-                    self.engine.give_segment_memory_back(start, bytes);
+                    self.engine.segments.give_memory_back(start, bytes);
                     Err(error)
                 }
             };
@@ -387,7 +387,7 @@ impl World {
     #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
         if self.engine.is_own()
-            && let Some(to) = self.engine.mapped_segments.reach(rank, number, offset, source.len())
+            && let Some(to) = self.engine.segments.mapped().reach(rank, number, offset, source.len())
         {
             // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
             // the owner, has handled a message.
@@ -439,7 +439,7 @@ impl World {
                 return self.engine.remote_put_after(rank, located.remote, word);
             }
             // What was put before may have gone by message.
-            if rank != self.rank() && self.engine.mapped_segments.are_by_message() {
+            if rank != self.rank() && self.engine.segments.mapped().are_by_message() {
                 return self.put_by_message(NAME, rank, number, offset, word);
             }
             if self.put_segment_by(rank, number, offset, word)? == Carried::Copied {
@@ -508,7 +508,7 @@ impl World {
         offset: usize,
         source: &[u8],
     ) -> Result<()> {
-        self.engine.mapped_segments.note_message();
+        self.engine.segments.mapped().note_message();
         for (n, piece) in source.chunks(self.messages.piece_len()).enumerate() {
             self.send_piece(operation, rank, || {
                 let at = offset + n * self.messages.piece_len();
@@ -569,7 +569,7 @@ impl World {
         let copy_from =
             |from| unsafe { if SHARED { copy::between(into, from, len) } else { copy::get(into, from, len) } };
         self.engine.check_outside_handler(NAME)?;
-        if let Some(from) = self.engine.mapped_segments.reach(rank, number, offset, len) {
+        if let Some(from) = self.engine.segments.mapped().reach(rank, number, offset, len) {
             copy_from(from);
             return Ok(None);
         }
@@ -627,7 +627,7 @@ impl World {
 
     /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
     pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        let place = self.engine.mapped_segments.place(rank, address, len);
+        let place = self.engine.segments.mapped().place(rank, address, len);
         place.or_else(|| self.in_segment(rank, address, len))
     }
 

@@ -350,7 +350,7 @@ impl Builder {
         let is_real = mapping != Mapping::Own && pace.is_none();
         let attaches = settings.cross_memory_attach && is_real;
         let engine = Rc::new(Engine::new(place, settings, nodes, networks, pace, mapping));
-        engine.mapped_segments.set_attaches(attaches);
+        engine.segments.mapped().set_attaches(attaches);
         engine.join_thread();
         engine.register_statics()?;
         let messages = Messages::new(Rc::clone(&engine));

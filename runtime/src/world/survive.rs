@@ -50,7 +50,7 @@ impl Survival {
 
     /// Tells the agreement who is gone, and sends its messages.
     fn advance(&self, engine: &Engine) {
-        engine.enter_losses();
+        engine.failures.enter(&engine.networks);
         let ends = engine.job.ends();
         if self.seen.replace(ends) != ends {
             let gone = (0..engine.size).filter(|rank| engine.job.loss(*rank).is_some());
@@ -82,7 +82,7 @@ impl Survival {
                 self.agreement.borrow_mut().receive(from, word);
                 self.send(engine);
             }
-            _ => engine.set_fault(Error::BadMessage { from, why: "it is no message of an agreement".into() }),
+            _ => engine.faults.keep(Error::BadMessage { from, why: "it is no message of an agreement".into() }),
         }
     }
 
@@ -189,7 +189,7 @@ impl World {
 
     /// The ranks that this one goes on without, in ascending order: those that are gone by the last [`World::survivors`]. Local.
     pub fn gone(&self) -> Vec<usize> {
-        (0..self.size()).filter(|rank| self.engine.first_accepted([*rank]).is_some()).collect()
+        (0..self.size()).filter(|rank| self.engine.failures.first_accepted([*rank]).is_some()).collect()
     }
 
     /// Ranks go on together only where all of them read one roster, which tells them the same of every rank.
@@ -255,7 +255,7 @@ impl World {
         };
         let engine = &self.engine;
         let _running = engine.begin_collective(DOING)?;
-        let _ignoring = engine.ignore_losses();
+        let _ignoring = engine.failures.ignore();
         let own = engine.rank;
         let is_lost = || engine.job.loss(own).is_some();
         let entered = survival.agreement.borrow().number();
@@ -276,12 +276,12 @@ impl World {
             return Err(error);
         }
         // Other ranks wait for messages that found no room.
-        engine.wait_together(DOING, || is_lost() || !engine.has_pending())?;
+        engine.wait_together(DOING, || is_lost() || !engine.outbox.any())?;
         let Some(decision) = decision().filter(|decision| !is_lost() && !has(&decision.gone, own)) else {
             let cause = engine.job.loss(own).unwrap_or(Loss::Disconnected);
             return Err(Error::PeerLost { rank: own, cause, doing: DOING.into() });
         };
-        decision.gone.iter().for_each(|rank| engine.accept_loss(*rank as usize));
+        decision.gone.iter().for_each(|rank| engine.failures.accept(*rank as usize, &engine.faults));
         survival.returned.set(number);
         Ok((number, decision))
     }
@@ -299,7 +299,7 @@ impl World {
             match self.settle_surviving(number, &team, gone.is_empty()) {
                 // A rank has died or left since that agreement.
                 Err(Error::PeerLost { rank, .. }) if rank != self.engine.rank => {}
-                outcome => return outcome.and_then(|()| self.engine.take_fault()),
+                outcome => return outcome.and_then(|()| self.engine.faults.take()),
             }
         }
     }
@@ -317,7 +317,7 @@ impl World {
             peers().try_for_each(|rank| survival.mark(&self.engine, rank, [number, round]))?;
             self.engine.wait_together(LEAVING, || {
                 let marked = survival.marked.borrow();
-                !self.engine.has_pending() && peers().all(|rank| marked[rank] >= [number, round])
+                !self.engine.outbox.any() && peers().all(|rank| marked[rank] >= [number, round])
             })?;
             let ([sent, delivered], marks) = (self.messages.traffic(), survival.marks.get());
             let mut sums = [sent.wrapping_sub(marks[0]), delivered.wrapping_sub(marks[1])];

@@ -123,7 +123,7 @@ impl<T> Symmetric<T> {
 
     /// The allocation as it is now, for a future that goes on after this.
     pub(super) fn claim(&self) -> Claim {
-        self.engine.claim(self.block.number)
+        Claim::new(&self.engine.blocks, self.block.number)
     }
 }
 
@@ -366,7 +366,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::ptr`], where what is stored there needs no word to who waits for it. In virtual time it does.
     #[doc(hidden)]
     pub fn ptr_unannounced(&self, rank: usize) -> Option<*mut T> {
-        let announced = self.engine.pace().is_some();
+        let announced = self.engine.networks.pace().is_some();
         self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 

@@ -45,7 +45,7 @@ impl World {
     /// ```
     #[track_caller]
     pub fn try_send(&self, to: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
-        self.engine.at_once(|| self.messages.send_to_handler(to, handler, payload)).placed_here()
+        self.engine.outbox.at_once(|| self.messages.send_to_handler(to, handler, payload)).placed_here()
     }
 
     /// As [`World::invoke`], but does not wait for room. Borrows the arguments, so that they are there for another attempt.
@@ -58,7 +58,7 @@ impl World {
         A: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.engine.at_once(|| self.messages.invoke(to, arguments, function)).placed_here()
+        self.engine.outbox.at_once(|| self.messages.invoke(to, arguments, function)).placed_here()
     }
 
     /// As [`World::invoke_plain`], but does not wait for room.
@@ -71,7 +71,7 @@ impl World {
         A: PlainData,
         F: Fn(&Context<'_>, A) + Copy + Send + 'static,
     {
-        self.engine.at_once(|| self.messages.invoke_plain(to, arguments, function)).placed_here()
+        self.engine.outbox.at_once(|| self.messages.invoke_plain(to, arguments, function)).placed_here()
     }
 
     /// As [`World::call`], but does not wait for room. Borrows the arguments, so that they are there for another attempt.
@@ -85,7 +85,7 @@ impl World {
         R: Serialize + DeserializeOwned,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.engine.at_once(|| self.messages.call(to, arguments, function)).placed_here()
+        self.engine.outbox.at_once(|| self.messages.call(to, arguments, function)).placed_here()
     }
 
     /// As [`World::call_plain`], but does not wait for room.
@@ -99,7 +99,7 @@ impl World {
         R: PlainData,
         F: Fn(&Context<'_>, A) -> R + Copy + Send + 'static,
     {
-        self.engine.at_once(|| self.messages.call_plain(to, arguments, function)).placed_here()
+        self.engine.outbox.at_once(|| self.messages.call_plain(to, arguments, function)).placed_here()
     }
 
     /// As [`World::send_large`], but does not wait: neither for room nor, with 16 messages to that rank in flight, for one of them to
@@ -109,7 +109,7 @@ impl World {
     /// As [`World::send_large`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was sent.
     #[track_caller]
     pub fn try_send_large(&self, to: usize, handler: LandingId, header: &[u8], data: &Rc<Vec<u8>>) -> Result<Call<()>> {
-        self.engine.at_once(|| self.messages.send_large(to, handler, header, Rc::clone(data))).placed_here()
+        self.engine.outbox.at_once(|| self.messages.send_large(to, handler, header, Rc::clone(data))).placed_here()
     }
 }
 

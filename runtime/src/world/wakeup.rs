@@ -214,7 +214,8 @@ impl WakeUp {
     pub fn wait_mem(&self, word: &AtomicU64) -> Result<()> {
         let before = word.load(Ordering::Acquire);
         // In virtual time nobody runs meanwhile.
-        let spins = if self.engine.patience().crowded || self.engine.pace().is_some() { 1 } else { SPINS };
+        let spins =
+            if self.engine.waiting.patience().crowded || self.engine.networks.pace().is_some() { 1 } else { SPINS };
         for _ in 0..spins {
             if word.load(Ordering::Acquire) != before {
                 return Ok(());
@@ -305,7 +306,7 @@ impl std::fmt::Debug for Signaller {
 
 impl Signaller {
     pub(super) fn of(engine: &Engine, wakeup: &Wakeup) -> Signaller {
-        let pace = engine.pace().map(|pace| Arc::new(Lock::new(pace.apart())));
+        let pace = engine.networks.pace().map(|pace| Arc::new(Lock::new(pace.apart())));
         Signaller { signals: Arc::clone(wakeup.signals()), owner: wakeup.owner(), rank: engine.rank, pace }
     }
 
@@ -382,7 +383,7 @@ impl Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        self.wake_up.engine.end_driver(&self.wake_up.wakeup);
+        self.wake_up.engine.wakeup.end_driver(&self.wake_up.wakeup);
     }
 }
 

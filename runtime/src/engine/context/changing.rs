@@ -22,16 +22,30 @@ impl Stream {
         &self,
         locate: Locate,
         doing: &'static str,
-        (rank, number, offset): (usize, u32, usize),
+        place: (usize, u32, usize),
         change: Change,
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<Changing> {
-        Ok(match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
-            Word::Here(at, _using) => Changing::Done(at_once(at)),
-            Word::Network(at) => {
-                let posted = self.post_atomic(doing, rank, at, change);
-                Changing::Posted(self.unless_closed(doing, rank, number, posted)?)
-            }
-        })
+        let post = |at| self.post_atomic(doing, place.0, at, change).map(Changing::Posted);
+        self.change_word(locate, doing, place, change, |at| Changing::Done(at_once(at)), post)
+    }
+
+    /// Finds a word of a segment by `locate`, and does an atomic on it: `at_once` where the processor does it, else `by_network`.
+    ///
+    /// # Errors
+    /// As [`Stream::change_segment`]; those of `by_network`.
+    pub(super) fn change_word<R>(
+        &self,
+        locate: Locate,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        change: Change,
+        at_once: impl FnOnce(*mut u8) -> R,
+        by_network: impl FnOnce(usize) -> Result<R>,
+    ) -> Result<R> {
+        match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
+            Word::Here(at, _using) => Ok(at_once(at)),
+            Word::Network(at) => self.unless_closed(doing, rank, number, by_network(at)),
+        }
     }
 }

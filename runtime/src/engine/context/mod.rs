@@ -65,7 +65,7 @@ pub(crate) struct Identity(u64);
 
 /// The contexts of a rank, as its engine knows them.
 #[derive(Debug, Default)]
-pub(super) struct Contexts {
+pub(crate) struct Contexts {
     shared: Arc<Shared>,
 }
 
@@ -113,7 +113,8 @@ impl Contexts {
         self.shared.users.wait();
     }
 
-    pub(super) fn receipts(&self) -> &Receipts {
+    /// The receipts that peers still have to send to this rank.
+    pub(crate) fn receipts(&self) -> &Receipts {
         &self.shared.receipts
     }
 
@@ -286,7 +287,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::open_context`].
     pub(crate) fn open_context_apart(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
-        self.open_context_of(self.pace().map(|_| std::thread::current().id()))
+        self.open_context_of(self.networks.pace().map(|_| std::thread::current().id()))
     }
 
     fn open_context_of(self: &Rc<Engine>, thread: Option<ThreadId>) -> Result<Arc<OpenStream>> {
@@ -320,7 +321,7 @@ impl Engine {
                 nudges: Vec::new(),
                 kept: BTreeMap::new(),
                 dropped: Vec::new(),
-                losses: self.losses.borrow().for_another(),
+                losses: self.failures.for_another(),
                 unmet: BTreeSet::new(),
                 faults: VecDeque::new(),
                 tracking: Tracking::default(),
@@ -343,12 +344,12 @@ impl Engine {
             job: Arc::clone(&self.job),
             node: Arc::clone(&self.node),
             routes: self.routes.clone(),
-            fences: self.fences(),
-            patience: self.patience(),
+            fences: self.interface.fences(),
+            patience: self.waiting.patience(),
             changes: self.blocks.counts(),
-            mapped_segments: Arc::clone(&self.mapped_segments),
+            mapped_segments: Arc::clone(self.segments.mapped()),
             using: self.contexts.shared.users.add(),
-            cuts: Arc::clone(self.losses.borrow().cuts()),
+            cuts: self.failures.cuts(),
             home: Home { thread, engine: Rc::as_ptr(self), shared: Arc::clone(&self.contexts.shared) },
             handled: self.layout.handled,
             sleepers: Sleepers::default(),
@@ -418,7 +419,7 @@ impl Engine {
 
     #[cold]
     fn drain_contexts(&self, doing: &'static str, ends: Ends) -> Result<()> {
-        let _happening = self.happening();
+        let _happening = self.calls.happening();
         // Each wait makes progress for all of them.
         self.contexts.shared.siblings.all().iter().try_for_each(|stream| stream.drain(doing, self, ends))?;
         let orphans = std::mem::take(&mut *self.contexts.shared.orphans.lock());
@@ -488,9 +489,10 @@ mod tests {
                 cores.iter().take(count).for_each(|core| set.set(*core));
                 sched_setaffinity(None, &set).expect("cores there are");
                 let world = builder.start().expect("starts");
-                let fences = [world.engine().open_context().expect("mapped memory").fences, world.engine().fences()];
+                let fences =
+                    [world.engine().open_context().expect("mapped memory").fences, world.engine().interface.fences()];
                 world.barrier().expect("all enter");
-                (fences, world.engine().patience().crowded)
+                (fences, world.engine().waiting.patience().crowded)
             });
             for ([context, engine], crowded) in outcomes.expect("runs") {
                 assert_eq!(context, engine, "on {count} cores");

@@ -651,17 +651,11 @@ impl Stream {
         &self,
         locate: Locate,
         doing: &'static str,
-        (rank, number, offset): (usize, u32, usize),
+        place: (usize, u32, usize),
         change: Change,
         at_once: impl FnOnce(*mut u8) -> u64,
     ) -> Result<u64> {
-        match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
-            Word::Here(at, _using) => Ok(at_once(at)),
-            Word::Network(at) => {
-                let outcome = self.atomic(doing, rank, at, change);
-                self.unless_closed(doing, rank, number, outcome)
-            }
-        }
+        self.change_word(locate, doing, place, change, at_once, |at| self.atomic(doing, place.0, at, change))
     }
 
     /// Finds a word of a segment by `locate`, and what does atomics on it.
@@ -737,16 +731,14 @@ impl Stream {
 impl Engine {
     /// Goes on with answers to owners that close segments. Returns how many were given.
     pub(in super::super) fn advance_leaving(&self) -> usize {
-        let mut list = std::mem::take(&mut *self.segments.leaving.borrow_mut());
-        let before = list.len();
         let mut answers = Vec::new();
-        list.retain_mut(|leaving| {
+        let done = self.segments.retain_leaving(|leaving| {
             if let Some(flush) = &mut leaving.own {
                 let owner = leaving.answer.owner;
                 let posted = match flush {
                     // Queued writes to that rank go first.
-                    None if self.keeps_for(owner) => Ok(None),
-                    None => self.network(owner).flush_connection(owner, true),
+                    None if self.outbox.keeps_for(owner) => Ok(None),
+                    None => self.networks.to(owner).flush_connection(owner, true),
                     Some(answer) => Ok(Some(Arc::clone(answer))),
                 };
                 match posted {
@@ -764,8 +756,6 @@ impl Engine {
             }
             !is_over
         });
-        let done = before - list.len();
-        self.segments.leaving.borrow_mut().append(&mut list);
         answers.into_iter().for_each(|answer| self.answer_close(answer));
         done
     }

@@ -170,7 +170,7 @@ mod tests {
                     let is_quiet = driven.at_once(|driven| driven.is_quiet(&context, "a test"));
                     assert!(matches!(is_quiet, Ok(false)), "{is_quiet:?}");
                     driven.is_broken = false;
-                    driven.losses = world.engine().losses.borrow().for_another();
+                    driven.losses = world.engine().failures.for_another();
                     drop(driven.tracking.give_up());
                     driven.turn(&context);
                     assert!(driven.kept.is_empty(), "what was kept goes out");

@@ -291,7 +291,7 @@ impl Stream {
         if let (Some(pace), Some(engine)) = (driven.networks.pace(), home) {
             if !engine.sleep_virtual(pace, nap.map(|nap| pace.now() + nap)) {
                 return Err(match self.job.any_left().then(|| self.job.first_to_leave(|_| true)).flatten() {
-                    Some(rank) => engine.lost(rank, Loss::Left, doing),
+                    Some(rank) => engine.failures.lost(rank, Loss::Left, doing),
                     None => Error::Standstill { doing: doing.into() },
                 });
             }

@@ -57,7 +57,7 @@ impl Engine {
         // One writer, this thread.
         let handled = Load::from_word(word.load(Ordering::Relaxed)).wrapping_with(len);
         word.store(handled.to_word(), Ordering::Release);
-        if let Some(pace) = self.pace() {
+        if let Some(pace) = self.networks.pace() {
             // In virtual time a context that has found no room reads the word again when it is told.
             pace.notify(from);
         }

@@ -259,7 +259,7 @@ mod tests {
                 let engine = world.engine();
                 let told = world.alloc::<u64>(1).expect("it fits");
                 world.barrier().expect("all are here");
-                let (mut sent, network) = (0, engine.network(1 - world.rank()));
+                let (mut sent, network) = (0, engine.networks.to(1 - world.rank()));
                 if world.rank() == 0 {
                     let payload = |number| vec![1; len(number)];
                     // Far longer than what is refused takes to arrive.

@@ -63,7 +63,10 @@ impl Atomic {
     /// Nobody waits for it any more: it happens nevertheless, as soon as there is room, if its phase lasts.
     pub(crate) fn let_go(&self, engine: &Engine) {
         // A forked child has a copy of this value, but its parent asks.
-        if self.answer.is_none() && engine.is_own() && engine.check_claim(self.claim, "", self.rank).is_ok() {
+        if self.answer.is_none()
+            && engine.is_own()
+            && self.claim.is_none_or(|claim| claim.check(&engine.blocks, "", self.rank).is_ok())
+        {
             engine.do_unasked(self.rank, Operation::<&[u8]>::Change { offset: self.offset, change: self.change });
         }
     }

@@ -70,8 +70,8 @@ impl Context {
         }
         self.check_members()?;
         patience.polls = patience.polls.saturating_add(1);
-        let few = if self.hub.engine.patience().crowded { POLLS_CROWDED } else { POLLS };
-        let may_wait = patience.polls < few && !self.hub.engine.shows_collective_wait();
+        let few = if self.hub.engine.waiting.patience().crowded { POLLS_CROWDED } else { POLLS };
+        let may_wait = patience.polls < few && !self.hub.engine.waiting.is_shown_as_collective();
         if may_wait { Ok(()) } else { self.check_peers(&mut patience.since) }
     }
 
@@ -136,7 +136,7 @@ impl Context {
         of: &'static str,
         body: impl FnOnce(&Self) -> Result<()>,
     ) -> Result<()> {
-        self.called_at.set(self.hub.engine.call().map(|call| call.place));
+        self.called_at.set(self.hub.engine.calls.current().map(|call| call.place));
         self.begin(head, of)?;
         // A handler's panic may come out of the wait.
         let mut unfinished = super::Unfinished(Some(self));
@@ -176,7 +176,7 @@ impl Context {
             return Ok(());
         }
         // A rank that shows its wait has to find each time it wakes whatever can end that.
-        if now - begun < LONG && !self.hub.engine.shows_collective_wait() {
+        if now - begun < LONG && !self.hub.engine.waiting.is_shown_as_collective() {
             return Ok(());
         }
         *since = Some(now);

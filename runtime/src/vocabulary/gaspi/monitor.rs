@@ -195,7 +195,7 @@ impl Idle for Idler {
 impl Monitor {
     pub(super) fn new(world: World, state: State) -> Monitor {
         let engine = world.engine();
-        let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
+        let own_thread = engine.networks.pace().is_some().then(|| std::thread::current().id());
         if own_thread.is_none() {
             engine.leave_thread();
         }

@@ -94,9 +94,9 @@ impl Process {
         }
         let engine = world.engine();
         // In virtual time nothing comes meanwhile.
-        let spins = if engine.pace().is_some() { 0 } else { engine.patience().spins };
+        let spins = if engine.networks.pace().is_some() { 0 } else { engine.waiting.patience().spins };
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
-        let has_network = engine.has_network();
+        let has_network = !engine.networks.is_empty();
         let state = State::new(&world, Arc::clone(&shared));
         Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network })
     }

@@ -148,7 +148,7 @@ impl Domain {
     /// Sets up a world for a handle.
     pub(super) fn new(handle: Handle, world: World, home: Home) -> (Rc<Domain>, Waker) {
         let engine = world.engine();
-        let own_thread = engine.pace().is_some().then(|| std::thread::current().id());
+        let own_thread = engine.networks.pace().is_some().then(|| std::thread::current().id());
         if own_thread.is_none() {
             engine.leave_thread();
         }
@@ -228,7 +228,7 @@ impl Domain {
     pub(super) fn keep_going(&self) {
         if !self.goes_on.replace(true) {
             let me: Weak<dyn Background> = Weak::<Domain>::clone(&self.me);
-            self.world.engine().add_background(me);
+            self.world.engine().tasks.add(me);
         }
     }
 
@@ -327,7 +327,7 @@ impl Domain {
     pub(super) fn take_fault(&self) -> Result<(), i32> {
         match self.faults.borrow_mut().pop_front() {
             Some(failure) => Err(failure.keep()),
-            None => self.world.engine().take_fault().map_err(|error| codes::of_error(&error)),
+            None => self.world.engine().faults.take().map_err(|error| codes::of_error(&error)),
         }
     }
 

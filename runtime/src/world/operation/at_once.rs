@@ -64,7 +64,7 @@ impl Operation<'_> {
     pub fn try_send(&mut self, rank: usize, handler: HandlerId, payload: &[u8]) -> Result<()> {
         let (engine, messages) = (self.world.engine(), self.world.messages());
         let send = |events: &mut Events| {
-            engine.at_once(|| messages.send_to_handler_with(rank, handler, payload, &mut events.handled))
+            engine.outbox.at_once(|| messages.send_to_handler_with(rank, handler, payload, &mut events.handled))
         };
         self.try_message(rank, send).placed_here()
     }
@@ -81,7 +81,7 @@ impl Operation<'_> {
     {
         let (engine, messages) = (self.world.engine(), self.world.messages());
         let send = |events: &mut Events| {
-            engine.at_once(|| messages.invoke_with(rank, arguments, function, &mut events.handled))
+            engine.outbox.at_once(|| messages.invoke_with(rank, arguments, function, &mut events.handled))
         };
         self.try_message(rank, send).placed_here()
     }

@@ -243,7 +243,7 @@ impl Operation<'_> {
             }
             Begun::Network(remote, change) => {
                 let atomic = Atomic::unclaimed(rank, remote, change);
-                engine.track(rank, ATOMIC, Step::Atomic { atomic, found }, effect);
+                engine.tasks.track(rank, ATOMIC, Step::Atomic { atomic, found }, effect);
                 engine.happened(source, Ok(()));
                 engine.begin_tracked();
             }

@@ -180,7 +180,7 @@ impl Inner {
                     self.landed(key, number, None);
                     // A sender that has left in good order waits for nothing.
                     if !matches!(error, Error::PeerLost { cause: Loss::Left, .. }) {
-                        world.engine().set_fault(error);
+                        world.engine().faults.keep(error);
                     }
                 }
             }

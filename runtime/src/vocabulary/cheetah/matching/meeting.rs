@@ -134,7 +134,7 @@ impl Drop for Running<'_> {
 /// Sets what runs when a value arrives.
 pub(in super::super) fn install(world: &Rc<World>, inner: &Rc<Inner>) {
     // A send returns whatever the receiver does.
-    world.engine().set_unlimited(1 << id::MATCHING | 1 << id::MATCHING_OFFER);
+    world.engine().outbox.set_unlimited(1 << id::MATCHING | 1 << id::MATCHING_OFFER);
     let weak = Rc::downgrade(inner);
     let handle = move |kind: u8| {
         let weak = Weak::clone(&weak);
@@ -391,7 +391,7 @@ impl Inner {
             && let Some(world) = &*self.world.borrow()
         {
             let weak: Weak<Inner> = Rc::downgrade(self);
-            world.engine().add_background(weak);
+            world.engine().tasks.add(weak);
         }
     }
 
@@ -424,7 +424,7 @@ impl Inner {
     #[cold]
     fn tell_wrong(&self, from: usize, why: String) {
         if let Some(world) = &*self.world.borrow() {
-            world.engine().set_fault(Error::BadMessage { from, why });
+            world.engine().faults.keep(Error::BadMessage { from, why });
         }
     }
 }
