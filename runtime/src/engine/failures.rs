@@ -93,6 +93,32 @@ impl Engine {
         self.forget_faults(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
     }
 
+    /// Whether any rank has ended, in any way, or cannot be reached any more.
+    pub(crate) fn any_gone(&self) -> bool {
+        self.job.any_gone() || !self.losses.borrow().cuts().is_empty()
+    }
+
+    /// Whether `rank` has ended, in any way, or cannot be reached any more. Nothing will come from it but what is on the way.
+    pub(crate) fn is_gone(&self, rank: usize) -> bool {
+        self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank)
+    }
+
+    /// The error of what waits for `rank`, which [is gone](Engine::is_gone).
+    #[cold]
+    pub(crate) fn gone(&self, rank: usize, doing: &'static str) -> Error {
+        let cut = || Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
+        self.check_alive(rank, doing).err().unwrap_or_else(cut)
+    }
+
+    /// Looks for peers whose process has ended, where nobody else does. For a thread that does not wait in this engine; not often, since
+    /// it makes a system call for each peer of this host.
+    #[cold]
+    pub(crate) fn look_for_dead_peers(&self) {
+        if !self.job.supervised() && self.pace().is_none() {
+            self.check_for_dead();
+        }
+    }
+
     /// Whether this rank goes on without some rank.
     #[inline(always)]
     pub(crate) fn any_accepted(&self) -> bool {

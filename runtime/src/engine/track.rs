@@ -8,7 +8,7 @@ use super::Engine;
 use super::operation::{
     Due, Event, Events, Filled, Found, Operation, Receipts, Ring, Step, Tracked, drop_all, give_up, happened,
 };
-use crate::error::{Error, Loss, Result};
+use crate::error::Result;
 
 /// The operations with events of one stream.
 #[derive(Debug, Default)]
@@ -200,18 +200,11 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        let is_any_lost = self.job.any_lost() || self.job.any_left() || !self.losses.borrow().cuts().is_empty();
-        if !is_any_lost || self.interface.delivering() || !self.receipts().are_open() {
+        if !self.any_gone() || self.interface.delivering() || !self.receipts().are_open() {
             return 0;
         }
-        let is_lost = |rank| self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank);
-        let error = |rank| {
-            let doing = "a message";
-            let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
-            self.check_alive(rank, doing).err().unwrap_or(cut)
-        };
         let mut due = VecDeque::new();
-        self.receipts().take_lost(is_lost, error, &mut due);
+        self.receipts().take_lost(|rank| self.is_gone(rank), |rank| self.gone(rank, "a message"), &mut due);
         self.tracking.borrow_mut().due.append(&mut due);
         self.happen_due()
     }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
 use super::calls;
-use super::closures::{Announced, CLOSURE};
+use super::closures::{self, Announced, CLOSURE};
 use super::domain::{Domain, Dropped, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::failure::{Failure, Refusal, What};
@@ -59,6 +59,8 @@ struct Landed {
 enum Role {
     /// A message of another task.
     Message,
+    /// A message of another task to a closure.
+    Closure,
     /// A put of another task.
     Put,
     /// The answer to a get of this task, and what happens then.
@@ -72,7 +74,7 @@ enum Role {
 impl Role {
     fn what(&self) -> What {
         match self {
-            Role::Message | Role::Described(_) => What::Message,
+            Role::Message | Role::Closure | Role::Described(_) => What::Message,
             Role::Answer(_) => What::Get,
             Role::Part(name, _) if name.is_receivers() => What::Get,
             Role::Put | Role::Part(..) => What::Put,
@@ -131,7 +133,7 @@ impl Drop for Unwound<'_> {
         if let Some(number) = self.number {
             self.domain.tell(self.finish.from, kind::FETCHED, &[number]);
         }
-        self.domain.fail_completion(&self.finish, codes::HANDLER_PANICKED);
+        self.domain.fail_events(&self.finish, codes::HANDLER_PANICKED);
         self.domain.arrived(self.finish.from, self.finish.ticket);
     }
 }
@@ -142,7 +144,7 @@ struct Unfinished<'a>(&'a Domain, Finish);
 impl Drop for Unfinished<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.0.fail_completion(&self.1, codes::HANDLER_PANICKED);
+        self.0.fail_events(&self.1, codes::HANDLER_PANICKED);
     }
 }
 
@@ -270,7 +272,8 @@ impl Domain {
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running, role: Role::Message };
+        let role = if address == CLOSURE { Role::Closure } else { Role::Message };
+        let landed = Landed { work, finish, running, role };
         // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
         unsafe { self.store(messages, data, start, stored, landed) };
         Some(true)
@@ -280,7 +283,7 @@ impl Domain {
     #[cold]
     fn refuse(&self, finish: &Finish, number: Option<u64>, refusal: Refusal) {
         self.tell_refused(finish.from, number, refusal);
-        self.fail_completion(finish, refusal.code);
+        self.fail_events(finish, refusal.code);
         self.arrived(finish.from, finish.ticket);
     }
 
@@ -293,24 +296,18 @@ impl Domain {
         self.tell(from, kind::REFUSED, &[code, number.map_or(0, |number| number + 1), what, detail]);
     }
 
-    /// Tells the origin that the completion event of a message cannot happen. Functions and futures get the error; counters do not move.
-    #[cold]
-    pub(super) fn fail_completion(&self, finish: &Finish, code: i32) {
-        if Event::from_word(finish.completion).is_deferred() {
-            self.tell(finish.from, kind::FAILED, &[finish.completion, code as u64]);
-        }
-    }
-
     /// Ends a message whose data cannot be brought to its place, so that nothing waits for it any more.
     #[cold]
     fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
-        // The completion handler does not run. Its parameter is not freed: it is the program's, or memory to which pieces may still come.
-        let Landed { finish, role, .. } = landed;
+        // The completion handler does not run. Its parameter is the program's, or of a closure.
+        let Landed { work, finish, role, .. } = landed;
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
         }
         self.refuse(&finish, number, refusal);
         match role {
+            // SAFETY: `call_closure` made the parameter, and nobody uses it any more.
+            Role::Closure => work.into_iter().for_each(|work| unsafe { closures::discard(work.parameter) }),
             Role::Message | Role::Put | Role::Described(_) => {}
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
@@ -324,11 +321,18 @@ impl Domain {
     #[cold]
     fn fetch_failed(&self, incoming: Incoming, error: &Error) {
         let Incoming { fetch, number, mut landed } = incoming;
-        if let Role::Described(described) = &mut landed.role
-            && fetch.may_be_written()
-        {
-            // Pieces may still arrive.
-            std::mem::forget(std::mem::take(&mut described.data));
+        // Pieces may still arrive.
+        if fetch.may_be_written() {
+            match &mut landed.role {
+                Role::Described(described) => std::mem::forget(std::mem::take(&mut described.data)),
+                Role::Closure => {
+                    if let Some(work) = &landed.work {
+                        // SAFETY: `call_closure` made the parameter, and nobody else uses it.
+                        unsafe { closures::leave_place(work.parameter) };
+                    }
+                }
+                _ => {}
+            }
         }
         drop(fetch);
         let what = landed.role.what();
@@ -453,7 +457,7 @@ impl Domain {
         match role {
             Role::Described(_) => {}
             Role::Part(name, len) => return self.part_landed(name, len, finish),
-            Role::Message | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Message | Role::Closure | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.sends_done.set(self.sends_done.get() + 1);
@@ -482,7 +486,8 @@ impl Domain {
     #[inline(always)]
     pub(super) fn finish(&self, finish: Finish) {
         if finish.target != 0 {
-            let unfinished = Unfinished(self, finish);
+            // The target event is the one that panics.
+            let unfinished = Unfinished(self, Finish { target: 0, ..finish });
             // SAFETY: the sender guarantees that a counter is at this address of this task.
             unsafe { self.count(finish.target, finish.from) };
             std::mem::forget(unfinished);
@@ -542,6 +547,10 @@ impl Domain {
             kind::FAILED => {
                 let ([event, code], _) = words::<2>(rest)?;
                 self.fail_event(Event::from_word(event), code as i32, from);
+            }
+            kind::MISSING => {
+                let ([number, total, len, code], _) = words::<4>(rest)?;
+                return self.parts_missing(from, Name { number, total }, len, code as i32);
             }
             kind::FENCE => {
                 let ([number], _) = words::<1>(rest)?;
