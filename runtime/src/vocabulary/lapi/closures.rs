@@ -205,7 +205,8 @@ pub(super) unsafe fn leave_place(parameter: *mut c_void) {
 }
 
 impl Domain {
-    /// Runs a closure as a header handler. Returns where the data goes, or `None` without memory for it; sets what runs then.
+    /// Runs a closure as a header handler. Out of line: messages of C handlers do not pay for its frame. Returns where the data goes, or `None` without memory for it; sets what runs then.
+    #[inline(never)]
     pub(super) fn call_closure(
         &self,
         index: usize,

@@ -139,6 +139,16 @@ impl Domain {
             return;
         }
         // SAFETY: the caller guarantees that the counter is valid.
+        unsafe { self.move_counter(address, from) };
+    }
+
+    /// Moves the counter at an address, for a message of task `from`.
+    ///
+    /// # Safety
+    /// The counter is valid.
+    #[inline(always)]
+    pub(super) unsafe fn move_counter(&self, address: u64, from: usize) {
+        // SAFETY: the caller guarantees it.
         unsafe { &*(address as *const Counter) }.increment();
         self.note_received(address, from);
     }
