@@ -222,7 +222,7 @@ impl Domain {
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
             let refusal = Refusal::new(codes::NO_HNDLR_SET, What::Message, handler);
-            self.refuse(&Finish { from, target, completion, ticket }, number, refusal);
+            self.refuse(Finish { from, target, completion, ticket }, number, refusal);
             return Some(true);
         }
         if !header.is_empty() {
@@ -278,7 +278,7 @@ impl Domain {
         };
         let Shown { info, then, parameter, .. } = shown;
         let Some(start) = start.map(<*mut c_void>::cast::<u8>) else {
-            self.refuse(&finish, number, Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len));
+            self.refuse(finish, number, Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len));
             return Some(true);
         };
         if info.ctl_flags == DROP_PKT {
@@ -303,9 +303,9 @@ impl Domain {
 
     /// Refuses a message: both tasks get the error, the origin may change the data again, and no fence waits for the message.
     #[cold]
-    fn refuse(&self, finish: &Finish, number: Option<u64>, refusal: Refusal) {
+    fn refuse(&self, finish: Finish, number: Option<u64>, refusal: Refusal) {
         self.tell_refused(finish.from, number, refusal);
-        self.fail_events(finish, refusal.code);
+        self.fail_events(&finish, refusal.code);
         self.arrived(finish.from, finish.ticket);
     }
 
@@ -326,7 +326,7 @@ impl Domain {
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
         }
-        self.refuse(&finish, number, refusal);
+        self.refuse(finish, number, refusal);
         match role {
             // SAFETY: `call_closure` made the parameter, and nobody uses it any more.
             Role::Closure => then.into_iter().for_each(|then| unsafe { closures::discard(then.parameter) }),
