@@ -214,14 +214,14 @@ typedef struct {
 typedef struct {
     /* The target of the transfer. */
     uint src;
-    /* LAPI_SUCCESS: only a transfer that succeeded has this event. */
+    /* LAPI_SUCCESS, or the code because of which the transfer failed: its target refused it or is lost. */
     uint reason;
     ulong reserve[6];
 } lapi_sh_info_t;
 
 /*
- * Runs at the origin when the source of a transfer may be changed, in the call that made the transfer or in one that makes progress. It
- * may not call what communicates or waits: LAPI_ERR_IN_HANDLER.
+ * Runs once at the origin, when the source of a transfer may be changed or the transfer has failed, in the call that made the
+ * transfer or in one that makes progress. It may not call what communicates or waits: LAPI_ERR_IN_HANDLER.
  */
 typedef void(scompl_hndlr_t)(lapi_handle_t *hndl, void *completion_param, lapi_sh_info_t *info);
 
@@ -254,8 +254,8 @@ typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_l
 
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
 /*
- * Runs when a call is about to return the code of an earlier message or of a failed task, in the thread of that call. `err_type` is
- * the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed, refused the message or sent
+ * Runs when a call is about to return the code of an earlier message or of a failed task, or LAPI_ERR_MEMORY_EXHAUSTED, in the
+ * thread of that call. `err_type` is the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed, refused the message or sent
  * it, or -1 if the error is not about a task. A program without an error handler gets the code alone. The job goes on in either case.
  */
 typedef void(LAPI_err_hndlr)(lapi_handle_t *hndl, int *error_code, lapi_err_t *err_type, int *task_id, int *src);

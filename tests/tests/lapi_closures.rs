@@ -2,19 +2,59 @@
 
 mod fixture;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether_runtime::transport::sim::Config;
 use bellwether_runtime::vocabulary::lapi::{
-    Announced, Answer, Code, Counter, HandlerContext, Landed, Lapi, Signal, codes,
+    Announced, Answer, Code, Counter, Failure, HandlerContext, Landed, Lapi, Signal, What, codes, raw,
 };
 use bellwether_runtime::{Builder, Completion, Settings, Simulated, Threads};
 use bellwether_tests::watchdog;
 use fixture::Case;
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+thread_local! {
+    /// This thread gets no memory in pieces of so many bytes or more.
+    static LEAST_REFUSED: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// The system's memory, as far as a thread gets it.
+struct Limited;
+
+impl Limited {
+    fn gives(size: usize) -> bool {
+        // Fails in a thread that ends, which is not limited.
+        LEAST_REFUSED.try_with(Cell::get).map_or(true, |least| size < least)
+    }
+}
+
+// SAFETY: the system's memory, or null.
+unsafe impl GlobalAlloc for Limited {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's guarantees are the same.
+        if Limited::gives(layout.size()) { unsafe { System.alloc(layout) } } else { null_mut() }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: as above; the memory is the system's.
+        unsafe { System.dealloc(start, layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        if Limited::gives(size) { unsafe { System.realloc(start, layout, size) } } else { null_mut() }
+    }
+}
+
+#[global_allocator]
+static MEMORY: Limited = Limited;
 
 /// Runs a program of every task in several surroundings.
 fn run(name: &str, program: fn(Builder)) {
@@ -193,7 +233,7 @@ fn events_move_counters_ring_bells_end_futures_and_call_functions() {
         watchdog::at("an event that does not come");
         let (done, never) = (Completion::new(), Arc::new(Counter::new()));
         lapi.message(next, 77).data(vec![1; 100_000]).origin(&never).completion(&done).send().expect("sends");
-        // This task is told of its message, and of the one that came here.
+        // This task gets two errors: of the message that it sent, and of the one that it received.
         let text = loop {
             match lapi.wait_completion(&done) {
                 Err(Code(codes::NO_HNDLR_SET)) => told += 1,
@@ -228,12 +268,15 @@ fn a_target_event_that_panics_ends_its_message_alone() {
             |_: &HandlerContext<'_>, _: &Announced<'_>| Answer::vec(Vec::new()).then(|_, landed| drop(landed));
         lapi.handler(1, handler).expect("an index of the table");
         lapi.target_event(1, Signal::call(|_| panic!("a function of the test"))).expect("an index of the table");
-        lapi.gfence().expect("all have their events");
+        // As the origin, and as the target of the task before, which may be ahead.
+        let mut told = 0;
+        if let Err(Code(code)) = lapi.gfence() {
+            assert_eq!(code, codes::HANDLER_PANICKED);
+            told += 1;
+        }
         let (done, own) = (Completion::new(), Arc::new(Counter::new()));
         lapi.message((me + 1) % n, 1).data(vec![1; 8]).target(1).completion(&done).send().expect("sends");
         watchdog::at("the event that does not come");
-        // As the origin, and as the target of the task before.
-        let mut told = 0;
         loop {
             match lapi.wait_completion(&done) {
                 Err(Code(codes::HANDLER_PANICKED)) => told += 1,
@@ -279,6 +322,106 @@ fn what_cannot_be_sent_is_refused_and_holds_nothing() {
         lapi.gfence().expect("nothing was sent");
         lapi.finish().expect("finishes");
     });
+}
+
+/// A handler that got the number of the handle from somewhere cannot enter a collective with it, queued or inline.
+#[test]
+fn a_handler_enters_no_collective_by_a_number() {
+    run("a number", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        // SAFETY: what the handlers call with it is refused.
+        let handle = unsafe { lapi.handle() };
+        let found = Arc::new([const { AtomicI32::new(-1) }; 8]);
+        for (index, inline) in [(1, false), (2, true)] {
+            let found = Arc::clone(&found);
+            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+                let found = Arc::clone(&found);
+                let tries = move |_: &HandlerContext<'_>, _: Landed| {
+                    // SAFETY: refused.
+                    let exchanged = unsafe { raw::address_init(handle, 1, [0; 8].as_mut_ptr()) };
+                    let codes = [raw::gfence(handle), raw::fence(handle), exchanged, raw::term(handle)];
+                    let places = found.iter().skip(4 * usize::from(inline));
+                    places.zip(codes).for_each(|(place, code)| place.store(code, Ordering::Relaxed));
+                };
+                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
+            };
+            lapi.handler(index, handler).expect("an index of the table");
+        }
+        lapi.gfence().expect("all have registered");
+        let done = Arc::new(Counter::new());
+        for index in [1, 2] {
+            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
+        }
+        assert_eq!(lapi.wait(&done, 2), Ok(0));
+        // All tasks have waited for the handlers of their messages.
+        lapi.gfence().expect("nobody is in a collective alone");
+        assert_eq!(found.each_ref().map(|code| code.load(Ordering::Relaxed)), [codes::IN_HANDLER; 8]);
+        lapi.finish().expect("finishes");
+    });
+}
+
+/// The task that is asked for places has no memory to send them: both are told, no counter moves, and the fence ends.
+#[test]
+fn places_for_which_the_target_has_no_memory_are_an_error_at_both_ends() {
+    let _guard = watchdog::guard("no memory for places", LIMIT);
+    let ran = Threads::new(2).build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let (me, n) = (lapi.rank(), lapi.size());
+        // SAFETY: no handler uses it.
+        let handle = unsafe { lapi.handle() };
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        let ready = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&ready);
+        let meets = lapi.handler(9, move |_, _| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Answer::discard()
+        });
+        meets.expect("an index of the table");
+        let own = vec![5u8; 6400];
+        let mut addresses = vec![0; n];
+        // SAFETY: room for a value of each task.
+        let exchanged = unsafe { raw::address_init(handle, own.as_ptr() as u64, addresses.as_mut_ptr()) };
+        assert_eq!(exchanged, codes::SUCCESS);
+        let (there, mut here) = (addresses[1 - me], vec![0u8; 12_800]);
+        let mut from: Vec<*mut c_void> = (0..64).map(|i| (there + 100 * i) as *mut c_void).collect();
+        // Not side by side: they stay 64 places.
+        let mut to: Vec<*mut c_void> = here.chunks_mut(200).map(|place| place.as_mut_ptr().cast()).collect();
+        let mut lengths = [100; 64];
+        let mut vector = |info: &mut [*mut c_void]| raw::Vector {
+            vec_type: raw::GEN_IOVECTOR,
+            num_vecs: 64,
+            info: info.as_mut_ptr(),
+            len: lengths.as_mut_ptr(),
+        };
+        let (from, to) = (vector(&mut from), vector(&mut to));
+        let never = Counter::new();
+        // From here on this task makes progress without memory only.
+        lapi.message(1 - me, 9).send().expect("sends");
+        watchdog::at("what is missing");
+        let (mut told, mut asked) = (0, false);
+        while told < 2 {
+            LEAST_REFUSED.set(4096);
+            let code = raw::probe(handle);
+            LEAST_REFUSED.set(usize::MAX);
+            if code != codes::SUCCESS {
+                let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
+                assert_eq!((code, what, task), (codes::MEMORY_EXHAUSTED, What::Get, Some(1 - me)), "{text}");
+                assert!(text.contains("has no memory for 6400 bytes"), "{text}");
+                told += 1;
+            }
+            if ready.load(Ordering::Relaxed) != 0 && !std::mem::replace(&mut asked, true) {
+                // SAFETY: the places stay until the fence.
+                assert_eq!(unsafe { raw::getv(handle, 1 - me as u32, &from, &to, null(), &never) }, codes::SUCCESS);
+            }
+        }
+        lapi.fence().expect("nothing is under way");
+        lapi.gfence().expect("all is told");
+        assert_eq!((never.value(), here.iter().all(|byte| *byte == 0)), (0, true));
+        lapi.finish().expect("finishes");
+        drop(own);
+    });
+    ran.expect("runs");
 }
 
 #[test]

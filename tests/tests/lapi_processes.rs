@@ -41,8 +41,8 @@ fn lapi_mix_loses_and_duplicates_nothing() {
 }
 
 /// Runs a program of its own, whose tasks print these lines in any order.
-fn prints(name: &str, ranks: usize, expected: &[&str]) {
-    let outcome = run(launched(PROGRAM, ranks).arg(name), LIMIT);
+fn prints(name: &str, ranks: usize, settings: &[(&str, &str)], expected: &[&str]) {
+    let outcome = run(launched(PROGRAM, ranks).envs(settings.iter().copied()).arg(name), LIMIT);
     let mut lines: Vec<_> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, expected, "{outcome:#?}");
@@ -51,13 +51,20 @@ fn prints(name: &str, ranks: usize, expected: &[&str]) {
 #[test]
 fn a_task_without_memory_is_told_so() {
     for ranks in [1, 2] {
-        prints("memory", ranks, &[&format!("memory: {ranks} tasks")]);
+        prints("memory", ranks, &[], &[&format!("memory: {ranks} tasks")]);
     }
 }
 
 #[test]
 fn a_task_that_ends_without_term_is_lost_to_the_others() {
-    prints("lost", 3, &["lost: task 0 was told", "lost: task 1 was told", "lost: task 2 ends"]);
+    prints("lost", 3, &[], &["lost: task 0 was told", "lost: task 1 was told", "lost: task 2 ends"]);
+}
+
+#[test]
+fn events_of_a_task_that_is_killed_end() {
+    for settings in [&[][..], &[("BELLWETHER_CMA", "off")], &[("BELLWETHER_TRANSPORT", "tcp")]] {
+        prints("losses", 3, settings, &["losses: task 0 was told", "losses: task 1 was told"]);
+    }
 }
 
 /// One byte more than 2 GiB, by a put and by a message.

@@ -4,6 +4,7 @@ use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_runtime::{Settings, Simulated};
+use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
 use bellwether_tests::lapi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
@@ -61,6 +62,22 @@ fn lapi_mix_loses_and_duplicates_nothing() {
             let ran = Simulated::new(config).settings(settings).build(move |builder| {
                 mix::run(builder, seed, Until::Rounds(10), 20_000, true);
             });
+            ran.unwrap_or_else(|error| panic!("{network}: {error}"));
+        }
+    });
+}
+
+#[test]
+fn events_of_a_task_that_is_killed_end() {
+    let name = "a task is killed";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 3, |seed| {
+        for (network, config) in [("in order", Config::new(3, seed)), ("out of order", Config::new(3, seed).wild())] {
+            watchdog::at(format!("{name}: {network}, seed {seed}"));
+            let job = Simulated::new(config);
+            let kill = |_| job.network().kill(2);
+            let death = Death { kill: &kill, virtual_time: true, by_pieces: false };
+            let ran = job.build(|builder| losses::events_of_a_lost_task(builder, &death));
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
         }
     });

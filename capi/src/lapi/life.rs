@@ -165,7 +165,12 @@ pub(super) fn told(handle: Handle, code: i32) -> i32 {
 fn tell(mut handle: Handle, code: i32) -> i32 {
     let is_late = matches!(
         code,
-        codes::NO_HNDLR_SET | codes::PEER_LOST | codes::HANDLER_PANICKED | codes::BAD_ADDRESS | codes::RUNTIME
+        codes::NO_HNDLR_SET
+            | codes::MEMORY_EXHAUSTED
+            | codes::PEER_LOST
+            | codes::HANDLER_PANICKED
+            | codes::BAD_ADDRESS
+            | codes::RUNTIME
     );
     // Pairs with the Release in `start`.
     let handler = ERROR_HANDLER.load(Ordering::Acquire);

@@ -469,15 +469,24 @@ static void lost(void) {
     _exit(0);
 }
 
-/* There is no memory for the message of a vector. */
+static void on_no_memory(lapi_handle_t *handle, int *code, lapi_err_t *kind, int *task, int *src) {
+    CHECK(*handle == hndl && *kind == INT_ERR && *task == me && *src == -1);
+    told_code = *code, told_times++;
+}
+
+/* There is no memory for the message of a vector. The error handler is told. */
 static void memory(void) {
     void *places[3] = {bytes, NULL, NULL};
     lapi_vec_t vector = {LAPI_GEN_STRIDED_XFER, UINT_MAX, NULL, NULL};
     lapi_xfer_t what;
+    lapi_info_t info;
     struct rlimit limit, least;
     void *spare;
     vector.info = places;
-    start();
+    memset(&info, 0, sizeof info);
+    info.err_hndlr = on_no_memory;
+    OK(LAPI_Init(&hndl, &info));
+    me = query(TASK_ID), n = query(NUM_TASKS), next = (me + 1) % n;
     memset(&what, 0, sizeof what);
     what.Amv.Xfer_type = LAPI_AMV_XFER, what.Amv.tgt = (uint)next, what.Amv.hdr_hdl = (lapi_long_t)(size_t)note;
     what.Amv.org_vec = &vector, what.Amv.tgt_cntr = (lapi_long_t)(size_t)&counter, what.Amv.org_cntr = &other;
@@ -494,6 +503,7 @@ static void memory(void) {
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED,
             LAPI_Amsendv(hndl, (uint)next, (void *)note, NULL, 0, &vector, &counter, &other, &third));
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Xfer(hndl, &what));
+    CHECK(told_code == LAPI_ERR_MEMORY_EXHAUSTED && told_times == 2);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     OK(LAPI_Senv(hndl, INTERRUPT_SET, 1));
     fence_all();

@@ -25,7 +25,7 @@ struct Running<'a> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.engine.tasks.put_back(std::mem::take(&mut self.list), self.engine.has_tracked());
+        self.engine.tasks.put_back(std::mem::take(&mut self.list), || self.engine.has_tracked());
     }
 }
 

@@ -81,11 +81,6 @@ impl Failures {
         self.losses.borrow().cuts().contains(rank)
     }
 
-    /// Whether one has lost its connection to any rank.
-    pub(super) fn any_cut(&self) -> bool {
-        !self.losses.borrow().cuts().is_empty()
-    }
-
     /// The rank that died first, or to which the connection is lost, but for those that this rank goes on without. `None` also while
     /// this rank [agrees](Failures::ignore) on who is gone.
     pub(super) fn first(&self) -> Option<(usize, Loss)> {
@@ -115,6 +110,16 @@ impl Failures {
             self.accepted.set(self.accepted.get() + 1);
         }
         faults.forget(|error| matches!(error, Error::PeerLost { rank: lost, .. } if *lost == rank));
+    }
+
+    /// Whether any rank has ended, in any way, or cannot be reached any more.
+    pub(crate) fn any_gone(&self) -> bool {
+        self.job.any_gone() || !self.losses.borrow().cuts().is_empty()
+    }
+
+    /// Whether `rank` has ended, in any way, or cannot be reached any more. Nothing will come from it but what is on the way.
+    pub(crate) fn is_gone(&self, rank: usize) -> bool {
+        self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank)
     }
 
     /// Whether this rank goes on without some rank.
@@ -229,6 +234,22 @@ impl Failures {
 }
 
 impl Engine {
+    /// The error of what waits for `rank`, which [is gone](Failures::is_gone).
+    #[cold]
+    pub(crate) fn gone(&self, rank: usize, doing: &'static str) -> Error {
+        let cut = || Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
+        self.check_alive(rank, doing).err().unwrap_or_else(cut)
+    }
+
+    /// Looks for peers whose process has ended, where nobody else does. For a thread that does not wait in this engine; not often, since
+    /// it makes a system call for each peer of this host.
+    #[cold]
+    pub(crate) fn look_for_dead_peers(&self) {
+        if !self.job.supervised() && self.networks.pace().is_none() {
+            self.failures.check_for_dead(&self.networks);
+        }
+    }
+
     /// As [`Failures::first`].
     pub(super) fn first_lost(&self) -> Option<(usize, Loss)> {
         let lost = self.failures.first();

@@ -74,11 +74,13 @@ impl Tasks {
     }
 
     /// Puts back what [`Tasks::take`] gave, before what was added since. `more`: polls also have something else to go on with.
-    pub(super) fn put_back(&self, mut list: Vec<Weak<dyn Background>>, more: bool) {
+    pub(super) fn put_back(&self, mut list: Vec<Weak<dyn Background>>, more: impl FnOnce() -> bool) {
         let mut added = self.list.borrow_mut();
         list.append(&mut added);
-        self.any.set(more || !list.is_empty());
+        let rest = !list.is_empty();
         *added = list;
+        drop(added);
+        self.any.set(rest || more());
     }
 
     /// As long as the result lives, a wait of this engine polls futures and makes progress for them.

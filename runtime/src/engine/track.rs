@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
 use super::operation::{Due, Event, Events, Filled, Found, Operation, Ring, Step, Tracked, give_up, happened};
-use crate::error::{Error, Loss, Result};
+use crate::error::Result;
 
 /// The operations with events of one stream.
 #[derive(Debug, Default)]
@@ -172,18 +172,12 @@ impl Engine {
     /// its rank left. Returns how many events that were.
     #[cold]
     pub(super) fn end_lost_receipts(&self) -> usize {
-        let is_any_lost = self.job.any_lost() || self.job.any_left() || self.failures.any_cut();
-        if !is_any_lost || self.interface.delivering() || !self.contexts.receipts().are_open() {
+        if !self.failures.any_gone() || self.interface.delivering() || !self.contexts.receipts().are_open() {
             return 0;
         }
-        let is_lost = |rank| self.job.loss(rank).is_some() || self.failures.is_cut(rank);
-        let error = |rank| {
-            let doing = "a message";
-            let cut = Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
-            self.check_alive(rank, doing).err().unwrap_or(cut)
-        };
         let mut due = VecDeque::new();
-        self.contexts.receipts().take_lost(is_lost, error, &mut due);
+        let is_lost = |rank| self.failures.is_gone(rank);
+        self.contexts.receipts().take_lost(is_lost, |rank| self.gone(rank, "a message"), &mut due);
         self.tasks.add_tracked(Vec::new(), due);
         self.happen_due()
     }

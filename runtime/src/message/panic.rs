@@ -105,6 +105,24 @@ impl Messages {
         self.run_for(from, Caller::Nothing, name, run)
     }
 
+    /// As [`Messages::run_told`]. After a panic, when `from` was told, what `guard` makes is dropped.
+    #[inline(always)]
+    pub(crate) fn run_guarded<R, G>(
+        &self,
+        from: usize,
+        name: impl FnOnce() -> String,
+        guard: impl FnOnce() -> G,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(result) => result,
+            Err(panic) => {
+                let _guard = guard();
+                self.pass_on(from, Caller::Nothing, name(), panic)
+            }
+        }
+    }
+
     /// Tells `from` of a panic that this thread has caught.
     #[cold]
     pub(crate) fn tell_panic(&self, from: usize, handler: String, panic: &(dyn Any + Send)) {

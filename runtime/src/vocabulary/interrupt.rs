@@ -81,14 +81,16 @@ fn make_progress(idle: &impl Idle, over: &AtomicBool) {
     }
 }
 
-/// Makes progress while there is some, a few times. What is wrong with a message is told by the next call that makes progress.
-pub(super) fn burst(world: &World, panicked: impl Fn()) {
+/// Makes progress while there is some, a few times. What is wrong with a message is told by the next call that makes progress. Whether
+/// the last poll has found nothing.
+pub(super) fn burst(world: &World, panicked: impl Fn()) -> bool {
     for _ in 0..BURST {
         match catch_unwind(AssertUnwindSafe(|| world.engine().turn())) {
-            Ok(0) => break,
+            Ok(0) => return true,
             Ok(_) => {}
             // The message's origin has been told.
             Err(_) => panicked(),
         }
     }
+    false
 }

@@ -361,7 +361,7 @@ impl World {
     fn in_own_segments(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let engine = &self.engine;
         let offset = engine.segments.mapped().offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
-        // Acquire pairs with the Release in `take_segment_memory`.
+        // Acquire pairs with the Release in `Segments::take_memory`.
         let end = engine.node.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
         // SAFETY: inside the slot of a mapped rank.
         (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })

@@ -1,20 +1,25 @@
 //! Runs rows of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. Several
-//! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls; the
-//! others are of `APART`.
+//! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls,
+//! `losses`, under the launcher, a task that dies; the others are of `APART`.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
-use bellwether_tests::lapi::{APART, ROWS, Task, rows_of};
+use bellwether_tests::lapi::{APART, LIMIT, ROWS, Task, rows_of};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let Some("mix") = arguments.get(1).map(String::as_str) {
         return mix(&arguments[2..]);
+    }
+    if let Some("losses") = arguments.get(1).map(String::as_str) {
+        losses();
+        return ExitCode::SUCCESS;
     }
     let all = arguments.get(1).is_some_and(|name| name == "all");
     let asked = match arguments.get(1) {
@@ -55,6 +60,16 @@ fn main() -> ExitCode {
     }
     task.job.finish().expect("finishes");
     ExitCode::SUCCESS
+}
+
+/// A task dies.
+fn losses() {
+    let _guard = watchdog::guard("losses", LIMIT);
+    let pid = |process: u64| i32::try_from(process).expect("a process");
+    // SAFETY: kills a task of this job.
+    let kill = |process| assert_eq!(unsafe { libc::kill(pid(process), libc::SIGKILL) }, 0);
+    let by_pieces = std::env::var("BELLWETHER_CMA").is_ok_and(|set| set == "off");
+    losses::events_of_a_lost_task(World::builder(), &Death { kill: &kill, virtual_time: false, by_pieces });
 }
 
 fn mix(arguments: &[String]) -> ExitCode {

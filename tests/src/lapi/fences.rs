@@ -87,7 +87,7 @@ pub(super) fn later_messages(task: &Task) {
     });
 }
 
-/// Who sees what was put behind a fence sees what was put before it.
+/// A task that sees a put made after a fence also sees the puts made before it.
 pub(super) fn order_of_puts(task: &Task) {
     const LEN: usize = 20_000;
     with(task, |handle, me, n, next| {

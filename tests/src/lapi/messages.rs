@@ -658,6 +658,13 @@ pub(super) fn l54(task: &Task) {
     task.term(handle);
 }
 
+/// Whether this process has a thread of this name.
+fn has_thread(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").expect("a process has threads");
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.into_iter().any(|found| found.trim_end() == name)
+}
+
 pub(super) fn l59(task: &Task) {
     let handle = task.init();
     let (me, n) = place(handle);
@@ -697,13 +704,17 @@ pub(super) fn l59(task: &Task) {
         lock(&seen).calls.clear();
         let counters = [ready_at[0] as *const Counter, null(), null()];
         ok(send(handle, 0, TAKE, &header(0, 0), &[], counters), "from now on no call");
-        // Task 0 has sent its message. A thread that took it would have done so by the end of the pause.
         super::watchdog::at("the file of task 0");
         while !sent.exists() {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
         std::fs::remove_file(&sent).expect("a file of this test");
+        // Task 0 has sent its message. Only the thread of interrupt mode could take it without a call, and this waits for the end of that.
+        super::watchdog::at("the end of the thread of interrupt mode");
+        while has_thread(&format!("lapi poll {handle}")) {
+            assert!(lock(&seen).calls.is_empty(), "it came without a call");
+            std::thread::yield_now();
+        }
         assert!(lock(&seen).calls.is_empty(), "it came without a call");
         wait(handle, &target, 1, "the message");
     } else if n > 1 && me == 0 {

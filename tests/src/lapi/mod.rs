@@ -4,6 +4,7 @@ mod basics;
 mod fences;
 mod flow;
 mod handlers;
+pub mod losses;
 mod messages;
 pub mod mix;
 mod one_sided;

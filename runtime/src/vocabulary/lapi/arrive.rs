@@ -5,14 +5,14 @@ use std::mem::MaybeUninit;
 use std::rc::{Rc, Weak};
 
 use super::calls;
-use super::closures::{Announced, CLOSURE};
+use super::closures::{self, Announced, CLOSURE};
 use super::domain::{Domain, Dropped, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::failure::{Failure, Refusal, What};
 use super::queue::{self, Finish, Work};
 use super::send::is_nowhere;
 use super::traffic::Ticket;
-use super::types::{BURY_MSG, DROP_PKT, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
+use super::types::{BURY_MSG, CompletionHandler, DROP_PKT, Handle, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
 use super::{codes, kind, own};
 use crate::error::Error;
@@ -34,6 +34,15 @@ struct Arrival<'a> {
     ticket: Option<Ticket>,
 }
 
+/// What a header handler has references to, and what it answers there.
+struct Shown {
+    info: ReturnInfo,
+    handle: Handle,
+    header_len: u32,
+    then: Option<CompletionHandler>,
+    parameter: *mut c_void,
+}
+
 enum Data<'a> {
     Here(&'a [u8]),
     /// The number is the origin's for the message.
@@ -47,9 +56,17 @@ pub(super) struct Incoming {
     landed: Landed,
 }
 
+/// A completion handler that a header handler has named.
+struct Then {
+    /// The header handler.
+    of: u64,
+    handler: CompletionHandler,
+    parameter: *mut c_void,
+}
+
 /// What happens when the data is in its place.
 struct Landed {
-    work: Option<Work>,
+    then: Option<Then>,
     finish: Finish,
     running: Option<Running>,
     role: Role,
@@ -59,6 +76,8 @@ struct Landed {
 enum Role {
     /// A message of another task.
     Message,
+    /// A message of another task to a closure.
+    Closure,
     /// A put of another task.
     Put,
     /// The answer to a get of this task, and what happens then.
@@ -72,7 +91,7 @@ enum Role {
 impl Role {
     fn what(&self) -> What {
         match self {
-            Role::Message | Role::Described(_) => What::Message,
+            Role::Message | Role::Closure | Role::Described(_) => What::Message,
             Role::Answer(_) => What::Get,
             Role::Part(name, _) if name.is_receivers() => What::Get,
             Role::Put | Role::Part(..) => What::Put,
@@ -131,7 +150,7 @@ impl Drop for Unwound<'_> {
         if let Some(number) = self.number {
             self.domain.tell(self.finish.from, kind::FETCHED, &[number]);
         }
-        self.domain.fail_completion(&self.finish, codes::HANDLER_PANICKED);
+        self.domain.fail_events(&self.finish, codes::HANDLER_PANICKED);
         self.domain.arrived(self.finish.from, self.finish.ticket);
     }
 }
@@ -142,7 +161,7 @@ struct Unfinished<'a>(&'a Domain, Finish);
 impl Drop for Unfinished<'_> {
     #[cold]
     fn drop(&mut self) {
-        self.0.fail_completion(&self.1, codes::HANDLER_PANICKED);
+        self.0.fail_events(&self.1, codes::HANDLER_PANICKED);
     }
 }
 
@@ -203,7 +222,7 @@ impl Domain {
             if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
             let refusal = Refusal::new(codes::NO_HNDLR_SET, What::Message, handler);
-            self.refuse(&Finish { from, target, completion, ticket }, number, refusal);
+            self.refuse(Finish { from, target, completion, ticket }, number, refusal);
             return Some(true);
         }
         if !header.is_empty() {
@@ -214,47 +233,52 @@ impl Domain {
             Data::Here(data) if !data.is_empty() => data.as_ptr().cast::<c_void>().cast_mut(),
             _ => std::ptr::null_mut(),
         };
-        let mut info = ReturnInfo {
-            msg_len: len,
-            magic: MAGIC,
-            ret_flags: NORMAL,
-            ctl_flags: super::types::DELIVER_MSG,
-            dgsp_handle: 0,
-            bytes: len,
-            src: from as i32,
-            udata_one_pkt_ptr: one_packet,
-            recv_offset: 0,
+        // One value: what a call is told by many references is stored first, and loaded again by the function that catches panics.
+        let mut shown = Shown {
+            info: ReturnInfo {
+                msg_len: len,
+                magic: MAGIC,
+                ret_flags: NORMAL,
+                ctl_flags: super::types::DELIVER_MSG,
+                dgsp_handle: 0,
+                bytes: len,
+                src: from as i32,
+                udata_one_pkt_ptr: one_packet,
+                recv_offset: 0,
+            },
+            handle: self.handle,
+            header_len: header.len() as u32,
+            then: None,
+            parameter: std::ptr::null_mut(),
         };
-        let (mut handle, mut header_len) = (self.handle, header.len() as u32);
-        let (mut then, mut parameter) = (None, std::ptr::null_mut());
         let finish = Finish { from, target, completion, ticket };
-        let unwound = Unwound { domain: self, finish, number };
         let start = {
             let _running = self.runs(Running::Header);
             let name = || queue::header_name(handler);
-            messages.run_told(from, name, || {
-                // Returns `None` without memory for the data.
-                if address == CLOSURE {
-                    let data = if let Data::Here(data) = &data { Some(*data) } else { None };
-                    let announced = Announced { from, header, len: len as usize, data };
-                    return self.call_closure(handler as usize, &announced, &mut info, &mut then, &mut parameter);
-                }
-                let with = calls::Arrived {
-                    handle: &mut handle,
-                    header: place.as_mut_ptr().cast(),
-                    header_len: &mut header_len,
-                    len: (&raw mut info).cast(),
-                    then: &mut then,
-                    parameter: &mut parameter,
-                };
-                // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all pointers
-                // are valid during the call.
-                Some(unsafe { self.calls.header(address, with) })
-            })
+            let unwound = || Unwound { domain: self, finish, number };
+            let (shown, place) = (&mut shown, place.as_mut_ptr().cast());
+            // `None`: there is no memory for the data.
+            if address == CLOSURE {
+                let data = if let Data::Here(data) = &data { Some(*data) } else { None };
+                let announced = Announced { from, header, len: len as usize, data };
+                let Shown { info, then, parameter, .. } = shown;
+                let call = || self.call_closure(handler as usize, &announced, info, then, parameter);
+                messages.run_guarded(from, name, unwound, call)
+            } else {
+                let calls = self.calls;
+                messages.run_guarded(from, name, unwound, move || {
+                    let Shown { info, handle, header_len, then, parameter } = shown;
+                    let len = (&raw mut *info).cast();
+                    let with = calls::Arrived { handle, header: place, header_len, len, then, parameter };
+                    // SAFETY: the sender, or this task by `addr_set`, guarantees that a header handler is at this address; all
+                    // pointers are valid during the call.
+                    Some(unsafe { calls.header(address, with) })
+                })
+            }
         };
-        std::mem::forget(unwound);
+        let Shown { info, then, parameter, .. } = shown;
         let Some(start) = start.map(<*mut c_void>::cast::<u8>) else {
-            self.refuse(&finish, number, Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len));
+            self.refuse(finish, number, Refusal::new(codes::MEMORY_EXHAUSTED, What::Message, len));
             return Some(true);
         };
         if info.ctl_flags == DROP_PKT {
@@ -263,14 +287,15 @@ impl Domain {
         // The header handler may shorten what is stored.
         let stored = len.min(info.bytes) as usize;
         let buried = info.ctl_flags & BURY_MSG != 0 || start.is_null() || stored == 0;
-        let work = then.map(|then| Work { of: handler, handler: then, parameter, finish });
+        let then = then.map(|then| Then { of: handler, handler: then, parameter });
         let stored = if buried { 0 } else { stored };
         let running = match info.ret_flags {
             flags if flags & LOCAL_STATE != 0 => Some(Running::Local),
             flags if flags & SEND_REPLY != 0 => Some(Running::Reply(from)),
             _ => None,
         };
-        let landed = Landed { work, finish, running, role: Role::Message };
+        let role = if address == CLOSURE { Role::Closure } else { Role::Message };
+        let landed = Landed { then, finish, running, role };
         // SAFETY: the header handler guarantees room for the data at this address until the target counter has moved.
         unsafe { self.store(messages, data, start, stored, landed) };
         Some(true)
@@ -278,9 +303,9 @@ impl Domain {
 
     /// Refuses a message: both tasks get the error, the origin may change the data again, and no fence waits for the message.
     #[cold]
-    fn refuse(&self, finish: &Finish, number: Option<u64>, refusal: Refusal) {
+    fn refuse(&self, finish: Finish, number: Option<u64>, refusal: Refusal) {
         self.tell_refused(finish.from, number, refusal);
-        self.fail_completion(finish, refusal.code);
+        self.fail_events(&finish, refusal.code);
         self.arrived(finish.from, finish.ticket);
     }
 
@@ -293,24 +318,18 @@ impl Domain {
         self.tell(from, kind::REFUSED, &[code, number.map_or(0, |number| number + 1), what, detail]);
     }
 
-    /// Tells the origin that the completion event of a message cannot happen. Functions and futures get the error; counters do not move.
-    #[cold]
-    pub(super) fn fail_completion(&self, finish: &Finish, code: i32) {
-        if Event::from_word(finish.completion).is_deferred() {
-            self.tell(finish.from, kind::FAILED, &[finish.completion, code as u64]);
-        }
-    }
-
     /// Ends a message whose data cannot be brought to its place, so that nothing waits for it any more.
     #[cold]
     fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
-        // The completion handler does not run. Its parameter is not freed: it is the program's, or memory to which pieces may still come.
-        let Landed { finish, role, .. } = landed;
+        // The completion handler does not run. Its parameter is the program's, or of a closure.
+        let Landed { then, finish, role, .. } = landed;
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
         }
-        self.refuse(&finish, number, refusal);
+        self.refuse(finish, number, refusal);
         match role {
+            // SAFETY: `call_closure` made the parameter, and nobody uses it any more.
+            Role::Closure => then.into_iter().for_each(|then| unsafe { closures::discard(then.parameter) }),
             Role::Message | Role::Put | Role::Described(_) => {}
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
@@ -324,11 +343,18 @@ impl Domain {
     #[cold]
     fn fetch_failed(&self, incoming: Incoming, error: &Error) {
         let Incoming { fetch, number, mut landed } = incoming;
-        if let Role::Described(described) = &mut landed.role
-            && fetch.may_be_written()
-        {
-            // Pieces may still arrive.
-            std::mem::forget(std::mem::take(&mut described.data));
+        // Pieces may still arrive.
+        if fetch.may_be_written() {
+            match &mut landed.role {
+                Role::Described(described) => std::mem::forget(std::mem::take(&mut described.data)),
+                Role::Closure => {
+                    if let Some(then) = &landed.then {
+                        // SAFETY: `call_closure` made the parameter, and nobody else uses it.
+                        unsafe { closures::leave_place(then.parameter) };
+                    }
+                }
+                _ => {}
+            }
         }
         drop(fetch);
         let what = landed.role.what();
@@ -347,8 +373,7 @@ impl Domain {
     /// # Safety
     /// The place has room for so many bytes until the message is done.
     #[inline(always)]
-    unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, mut landed: Landed) {
-        let from = landed.finish.from;
+    unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
         match data {
             Data::Here(data) => {
                 if len != 0 {
@@ -361,21 +386,35 @@ impl Domain {
                 }
                 self.landed(messages, landed);
             }
-            Data::Offered(number, _) if len == 0 => {
+            // SAFETY: the caller guarantees room for the data.
+            Data::Offered(number, offered) => unsafe { self.fetch(messages, (number, offered), (start, len), landed) },
+        }
+    }
+
+    /// Fetches data to its place: `len` bytes of it, or none.
+    ///
+    /// # Safety
+    /// As [`Domain::store`].
+    #[inline(never)]
+    unsafe fn fetch(
+        &self,
+        messages: &Messages,
+        (number, offered): (u64, Offered),
+        (start, len): (*mut u8, usize),
+        mut landed: Landed,
+    ) {
+        let from = landed.finish.from;
+        // SAFETY: the caller guarantees room for the data.
+        let fetch = (len != 0).then(|| unsafe { messages.fetch(from, offered, start, len) });
+        match fetch {
+            Some(fetch) if !fetch.is_here() => {
+                landed.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
+                self.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
+                self.keep_going();
+            }
+            _ => {
                 self.tell(from, kind::FETCHED, &[number]);
                 self.landed(messages, landed);
-            }
-            Data::Offered(number, offered) => {
-                // SAFETY: the caller guarantees room for the data.
-                let fetch = unsafe { messages.fetch(from, offered, start, len) };
-                if fetch.is_here() {
-                    self.tell(from, kind::FETCHED, &[number]);
-                    self.landed(messages, landed);
-                } else {
-                    landed.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
-                    self.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
-                    self.keep_going();
-                }
             }
         }
     }
@@ -392,7 +431,7 @@ impl Domain {
                     own::PUT => (finish, Role::Put),
                     _ => (Finish { target: 0, ..finish }, Role::Answer(Event::from_word(target))),
                 };
-                let landed = Landed { work: None, finish, running: None, role };
+                let landed = Landed { then: None, finish, running: None, role };
                 // SAFETY: the caller of `put` guarantees room at this address of this task; the caller of `get` has given its own.
                 unsafe { self.store(messages, data, start as *mut u8, len as usize, landed) };
             }
@@ -412,7 +451,7 @@ impl Domain {
                 // Nothing is stored that was not asked for.
                 let (stored, role) =
                     if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
-                let landed = Landed { work: None, finish, running: None, role };
+                let landed = Landed { then: None, finish, running: None, role };
                 // SAFETY: the caller of the transfer guarantees room at this address.
                 unsafe { self.store(messages, data, start as *mut u8, stored, landed) };
             }
@@ -429,7 +468,7 @@ impl Domain {
                     data.resize(len as usize, 0);
                     let mut described = Box::new(Described { handler, header: header.into(), data: data.into() });
                     let (start, len) = (described.data.as_mut_ptr(), described.data.len());
-                    let landed = Landed { work: None, finish, running: None, role: Role::Described(described) };
+                    let landed = Landed { then: None, finish, running: None, role: Role::Described(described) };
                     // SAFETY: memory of `described`, which stays where it is until the message has landed.
                     unsafe { self.store(messages, Data::Offered(number, offered), start, len, landed) };
                 }
@@ -441,7 +480,7 @@ impl Domain {
     /// The data of a message is in its place: what comes after that.
     #[inline(always)]
     fn landed(&self, messages: &Messages, landed: Landed) {
-        let Landed { work, finish, running, role } = landed;
+        let Landed { then, finish, running, role } = landed;
         if let Role::Described(described) = role {
             let Described { handler, header, data } = *described;
             if self.deliver_described(messages, handler, &header, &data, finish).is_none() {
@@ -453,7 +492,7 @@ impl Domain {
         match role {
             Role::Described(_) => {}
             Role::Part(name, len) => return self.part_landed(name, len, finish),
-            Role::Message | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Message | Role::Closure | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
             Role::Answer(event) => {
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.sends_done.set(self.sends_done.get() + 1);
@@ -461,18 +500,17 @@ impl Domain {
                 unsafe { self.happen(event, finish.from) };
             }
         }
-        match (work, running) {
+        match (then, running) {
             (None, _) => self.finish(finish),
-            (Some(work), None) => self.enqueue(work),
-            (Some(Work { of, handler, parameter, .. }), Some(running)) => {
-                let mut handle = self.handle;
+            (Some(Then { of, handler, parameter }), None) => self.enqueue(Work { of, handler, parameter, finish }),
+            (Some(Then { of, handler, parameter }), Some(running)) => {
+                let (calls, mut handle) = (self.calls, self.handle);
                 let _running = self.runs(running);
                 let name = || queue::name(of, true);
-                let unfinished = Unfinished(self, finish);
+                let unfinished = || Unfinished(self, finish);
                 // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-                messages
-                    .run_told(finish.from, name, || unsafe { self.calls.completion(handler, &mut handle, parameter) });
-                std::mem::forget(unfinished);
+                let call = || unsafe { calls.completion(handler, &mut handle, parameter) };
+                messages.run_guarded(finish.from, name, unfinished, call);
                 self.finish(finish);
             }
         }
@@ -481,15 +519,24 @@ impl Domain {
     /// Moves the counters of a message that is done.
     #[inline(always)]
     pub(super) fn finish(&self, finish: Finish) {
-        if finish.target != 0 {
-            let unfinished = Unfinished(self, finish);
+        match finish.target {
+            0 => {}
+            index if index < LOC_ADDRTBL_SZ as u64 => self.finish_event(finish),
             // SAFETY: the sender guarantees that a counter is at this address of this task.
-            unsafe { self.count(finish.target, finish.from) };
-            std::mem::forget(unfinished);
+            address => unsafe { self.move_counter(address, finish.from) },
         }
         if finish.completion != 0 {
             self.tell(finish.from, kind::COMPLETED, &[finish.completion]);
         }
+    }
+
+    /// Performs the target event of a message that is done.
+    #[cold]
+    fn finish_event(&self, finish: Finish) {
+        // The target event is the one that panics.
+        let unfinished = Unfinished(self, Finish { target: 0, ..finish });
+        self.target_event(finish.target as usize, finish.from);
+        std::mem::forget(unfinished);
     }
 
     #[inline(always)]
@@ -542,6 +589,10 @@ impl Domain {
             kind::FAILED => {
                 let ([event, code], _) = words::<2>(rest)?;
                 self.fail_event(Event::from_word(event), code as i32, from);
+            }
+            kind::MISSING => {
+                let ([number, total, len, code], _) = words::<4>(rest)?;
+                return self.parts_missing(from, Name { number, total }, len, code as i32);
             }
             kind::FENCE => {
                 let ([number], _) = words::<1>(rest)?;

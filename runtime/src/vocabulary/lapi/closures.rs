@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use super::MAX_UHDR_SZ;
 use super::domain::Domain;
 use super::face::{Code, Sending};
+use super::queue::Marks;
 use super::types::{CompletionHandler, Handle, LOCAL_STATE, ReturnInfo, SEND_REPLY};
 
 /// Where the table of handlers has a closure in the place of an address.
@@ -133,7 +134,8 @@ impl std::fmt::Debug for Answer {
 /// # }
 /// ```
 ///
-/// A closure cannot use the handle that [`raw`](super::raw) calls take without `unsafe`:
+/// A closure cannot use the handle that [`raw`](super::raw) calls take without `unsafe`. With a number that is guessed, collective calls
+/// and fences are [`codes::IN_HANDLER`](super::codes::IN_HANDLER).
 /// ```compile_fail,E0133
 /// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi, raw};
 /// # fn f(lapi: &Lapi) {
@@ -176,12 +178,35 @@ unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void
     // SAFETY: `answer` made room for as many bytes, 0 if there is no place, and all were written.
     unsafe { landed.data.set_len(len) };
     if let Some(then) = then {
+        let _marks = Marks::new(handle, true);
         then(&HandlerContext { handle, lives: PhantomData }, landed);
     }
 }
 
+/// Drops what is left of an answer whose data cannot come: its place, and what its completion closure holds.
+///
+/// # Safety
+/// The parameter is that of a message to a closure, and is not used again.
+#[cold]
+pub(super) unsafe fn discard(parameter: *mut c_void) {
+    // SAFETY: `call_closure` made it for one use, by the caller's guarantee this one.
+    drop(unsafe { Box::from_raw(parameter.cast::<Pending>()) });
+}
+
+/// Gives the place of an answer up without freeing it: pieces of the data may still arrive there.
+///
+/// # Safety
+/// The parameter is that of a message to a closure, which nobody else uses meanwhile.
+#[cold]
+pub(super) unsafe fn leave_place(parameter: *mut c_void) {
+    // SAFETY: `call_closure` made it, and the caller guarantees that it is not in use.
+    let pending = unsafe { &mut *parameter.cast::<Pending>() };
+    std::mem::forget(std::mem::take(&mut pending.landed.data));
+}
+
 impl Domain {
-    /// Runs a closure as a header handler. Returns where the data goes, or `None` without memory for it; sets what runs then.
+    /// Runs a closure as a header handler. Out of line: messages of C handlers do not pay for its frame. Returns where the data goes, or `None` without memory for it; sets what runs then.
+    #[inline(never)]
     pub(super) fn call_closure(
         &self,
         index: usize,

@@ -14,6 +14,7 @@ use super::closures::Closure;
 use super::event::Deferred;
 use super::failure::{Failure, What};
 use super::job::Home;
+use super::lost::Lost;
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
@@ -98,8 +99,10 @@ pub(super) struct Domain {
     pub(super) purged: Box<[Cell<bool>]>,
     /// Calls of `Purge_totask` so far.
     pub(super) purges: Cell<u64>,
-    /// Functions that run as events, by the event's word.
-    pub(super) deferred: RefCell<BTreeMap<u64, Deferred>>,
+    /// Functions that run as events, by the event's word, with the task that lets the event happen.
+    pub(super) deferred: RefCell<BTreeMap<u64, (usize, Deferred)>>,
+    /// See [`Domain::end_lost`].
+    pub(super) lost: Lost,
     /// States of the tasks that a counter waits for, by the counter's address.
     pub(super) statuses: RefCell<BTreeMap<u64, Statuses>>,
     /// Addresses of counters on which a thread sleeps.
@@ -171,6 +174,7 @@ impl Domain {
             purged: vec![Cell::new(false); world.size()].into(),
             purges: Cell::new(0),
             deferred: RefCell::default(),
+            lost: Lost::default(),
             statuses: RefCell::default(),
             sleepers: RefCell::default(),
             sends_done: Cell::new(0),
@@ -244,12 +248,6 @@ impl Domain {
                 }
             }
         }
-    }
-
-    /// Whether this thread is the handler thread.
-    pub(super) fn is_handler_thread(&self) -> bool {
-        let own = std::thread::current().id();
-        self.thread.borrow().as_ref().is_some_and(|thread| thread.thread().id() == own)
     }
 
     /// Ends interrupt mode, and tells the handler thread to end when the handler that it runs has returned. Returns that thread, to
@@ -337,7 +335,11 @@ impl Domain {
     /// The code of a message that failed.
     pub(super) fn poll(&self) -> Result<usize, i32> {
         port::count_poll(self.handle);
-        let done = self.world.poll().map_err(|error| codes::of_error(&error))?;
+        let polled = self.world.poll();
+        if !matches!(polled, Ok(1..)) {
+            self.end_lost();
+        }
+        let done = polled.map_err(|error| codes::of_error(&error))?;
         self.take_fault().map(|()| done)
     }
 }
@@ -401,7 +403,11 @@ fn wait_for<const TELL: bool, R>(
         match waited {
             Ok(()) | Err(Error::TimedOut { .. }) if TELL => domain.take_fault()?,
             Ok(()) | Err(Error::TimedOut { .. }) => {}
-            Err(error) => return Err(codes::of_error(&error)),
+            Err(error) => {
+                // The wait has delivered what the lost task had sent.
+                domain.end_lost_now();
+                return Err(codes::of_error(&error));
+            }
         }
         drop(entered);
         run_own(handle);

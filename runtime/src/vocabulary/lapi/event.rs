@@ -45,7 +45,7 @@ impl Event {
 
 /// What a number of an [`Event`] stands for.
 pub(super) enum Deferred {
-    /// Runs when the source may be changed; the target.
+    /// Runs when the source may be changed, or cannot be asked for any more; the target.
     Send(SendHandler, *mut c_void, usize),
     /// Runs as a completion handler when what was asked for is here.
     Here(CompletionHandler, *mut c_void),
@@ -56,10 +56,10 @@ pub(super) enum Deferred {
 }
 
 impl Domain {
-    /// Makes an event of what is to happen.
-    pub(super) fn defer(&self, what: Deferred) -> Event {
+    /// Makes an event of what is to happen. Task `by` lets it happen; if that is lost, it fails.
+    pub(super) fn defer(&self, by: usize, what: Deferred) -> Event {
         let event = Event::deferred(self.next_number());
-        self.deferred.borrow_mut().insert(event.0, what);
+        self.deferred.borrow_mut().insert(event.0, (by, what));
         event
     }
 
@@ -70,20 +70,44 @@ impl Domain {
         drop(forgotten);
     }
 
-    /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error.
+    /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error, send completion handlers the
+    /// code. Completion handlers have no argument for it, and do not run.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
         let failed = self.deferred.borrow_mut().remove(&event.0);
         match failed {
-            Some(Deferred::Signal(signal)) => self.signal(signal, Err(code), from),
-            Some(Deferred::Last(_, then)) => self.fail_event(then, code, from),
-            _ => {}
+            Some((_, Deferred::Signal(signal))) => self.signal(signal, Err(code), from),
+            Some((_, Deferred::Send(handler, own, to))) => {
+                let _running = self.runs(Running::Local);
+                self.call_send_handler((handler, own), (to, code), from);
+            }
+            Some((_, Deferred::Last(_, then))) => self.fail_event(then, code, from),
+            Some((_, Deferred::Here(..))) | None => {}
         }
+    }
+
+    /// Fails the first event that only a task of which `is_lost` holds can let happen. Whether there was one.
+    #[cold]
+    pub(super) fn fail_lost(&self, is_lost: impl Fn(usize) -> bool) -> bool {
+        let found = self.deferred.borrow().iter().find(|(_, (by, _))| is_lost(*by)).map(|(word, (by, _))| (*word, *by));
+        let Some((word, by)) = found else { return false };
+        self.fail_event(Event(word), codes::PEER_LOST, by);
+        true
+    }
+
+    /// Runs a send completion handler for a transfer to task `to`, which ended with `reason`.
+    fn call_send_handler(&self, (handler, own): (SendHandler, *mut c_void), (to, reason): (usize, i32), from: usize) {
+        let mut handle: Handle = self.handle;
+        let mut info = SendInfo { src: to as u32, reason: reason as u32, ..SendInfo::default() };
+        let name = || "a send completion handler".to_owned();
+        // SAFETY: the caller of `xfer` guarantees that the function may be called with its parameter, once.
+        let call = || unsafe { self.calls.send(handler, &mut handle, own, &mut info) };
+        self.world.messages().run_told(from, name, call);
     }
 
     /// Lets `event`, a [`Deferred::Last`], wait for one more call.
     pub(super) fn one_more(&self, event: Event) {
-        if let Some(Deferred::Last(left, _)) = self.deferred.borrow_mut().get_mut(&event.0) {
+        if let Some((_, Deferred::Last(left, _))) = self.deferred.borrow_mut().get_mut(&event.0) {
             *left += 1;
         }
     }
@@ -115,6 +139,16 @@ impl Domain {
             return;
         }
         // SAFETY: the caller guarantees that the counter is valid.
+        unsafe { self.move_counter(address, from) };
+    }
+
+    /// Moves the counter at an address, for a message of task `from`.
+    ///
+    /// # Safety
+    /// The counter is valid.
+    #[inline(always)]
+    pub(super) unsafe fn move_counter(&self, address: u64, from: usize) {
+        // SAFETY: the caller guarantees it.
         unsafe { &*(address as *const Counter) }.increment();
         self.note_received(address, from);
     }
@@ -122,7 +156,7 @@ impl Domain {
     #[cold]
     fn run_deferred(&self, event: Event, from: usize) {
         let mut deferred = self.deferred.borrow_mut();
-        if let Some(Deferred::Last(left, _)) = deferred.get_mut(&event.0) {
+        if let Some((_, Deferred::Last(left, _))) = deferred.get_mut(&event.0) {
             *left -= 1;
             if *left != 0 {
                 return;
@@ -130,16 +164,11 @@ impl Domain {
         }
         let what = deferred.remove(&event.0);
         drop(deferred);
-        let messages = self.world.messages();
-        let mut handle: Handle = self.handle;
         let running = self.runs(Running::Local);
-        match what {
+        match what.map(|(_, what)| what) {
             None => {}
             Some(Deferred::Send(handler, own, to)) => {
-                let mut info = SendInfo { src: to as u32, reason: codes::SUCCESS as u32, ..SendInfo::default() };
-                let name = || "a send completion handler".to_owned();
-                // SAFETY: the caller of `xfer` guarantees that the function may be called with its parameter, once.
-                messages.run_told(from, name, || unsafe { self.calls.send(handler, &mut handle, own, &mut info) });
+                self.call_send_handler((handler, own), (to, codes::SUCCESS), from);
             }
             Some(Deferred::Here(handler, parameter)) => {
                 let finish = Finish { from, target: 0, completion: 0, ticket: None };

@@ -272,9 +272,9 @@ impl<'a> Sending<'a> {
         // A counter moves at once where the message has its own copy of the data.
         let (origin, counter) = match origin.as_ref().and_then(Signal::counter).cloned() {
             Some(counter) => (Event::counter(Arc::as_ptr(&counter)), Some(counter)),
-            None => (domain.event_of(origin), None),
+            None => (domain.event_of(to, origin), None),
         };
-        let completion = domain.event_of(completion);
+        let completion = domain.event_of(to, completion);
         let keep: Keep = Some((data, counter));
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;

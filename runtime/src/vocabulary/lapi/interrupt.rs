@@ -1,5 +1,6 @@
 //! Interrupt mode: a thread that makes progress while no other thread of the task does.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::port;
@@ -19,7 +20,13 @@ impl Idle for Idler {
         let Some(domain) = port::try_enter(self.0) else { return false };
         // It may have ended while this thread waited.
         if !over.load(Ordering::Acquire) {
-            burst(&domain.world, || domain.panicked(domain.world.rank()));
+            let panicked = || domain.panicked(domain.world.rank());
+            if burst(&domain.world, panicked)
+                // A function of an event may panic, as in a poll.
+                && catch_unwind(AssertUnwindSafe(|| domain.look_for_lost())).is_err()
+            {
+                panicked();
+            }
         }
         false
     }
@@ -28,5 +35,6 @@ impl Idle for Idler {
 /// # Errors
 /// Those of the system.
 pub(super) fn start(handle: Handle) -> std::io::Result<Interrupts> {
-    Interrupts::start(format!("lapi progress {handle}"), Idler(handle))
+    // The kernel keeps 15 bytes.
+    Interrupts::start(format!("lapi poll {handle}"), Idler(handle))
 }

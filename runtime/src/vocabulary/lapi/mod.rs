@@ -75,6 +75,7 @@ mod face;
 mod failure;
 mod interrupt;
 mod job;
+mod lost;
 #[cfg(all(test, loom))]
 mod models;
 mod one_sided;
@@ -121,6 +122,8 @@ mod kind {
     pub(super) const FREED: u64 = 8;
     /// This completion event cannot happen, because of this code.
     pub(super) const FAILED: u64 = 9;
+    /// So many bytes of a group of the receiver cannot be sent: number and bytes of the group, those bytes, the code.
+    pub(super) const MISSING: u64 = 10;
 }
 
 /// What stands in the place of a header handler in messages of other calls. No function has such an address.

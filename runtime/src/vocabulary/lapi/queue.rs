@@ -1,5 +1,6 @@
 //! The queue of completion handlers, and the thread that runs them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,6 +37,38 @@ pub(super) struct Work {
 
 // SAFETY: the header handler that named the completion handler and its parameter guarantees that another thread may run it.
 unsafe impl Send for Work {}
+
+thread_local! {
+    /// The handle whose completion handler this thread runs, and whether that is a closure.
+    static RUNS: Cell<Option<(Handle, bool)>> = const { Cell::new(None) };
+}
+
+/// Notes that this thread runs a completion handler of a handle, until it is dropped.
+pub(super) struct Marks(Option<(Handle, bool)>);
+
+impl Marks {
+    pub(super) fn new(handle: Handle, is_closure: bool) -> Marks {
+        Marks(RUNS.replace(Some((handle, is_closure))))
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        RUNS.set(self.0);
+    }
+}
+
+/// # Errors
+/// [`codes::IN_HANDLER`] if this thread runs a completion handler of this handle: other tasks would wait in a collective for a handler.
+pub(super) fn check_outside(handle: Handle) -> Result<(), i32> {
+    if RUNS.get().is_some_and(|(own, _)| own == handle) { Err(codes::IN_HANDLER) } else { Ok(()) }
+}
+
+/// # Errors
+/// [`codes::IN_HANDLER`] if that handler is a closure, which may not wait.
+pub(super) fn check_no_closure(handle: Handle) -> Result<(), i32> {
+    if RUNS.get() == Some((handle, true)) { Err(codes::IN_HANDLER) } else { Ok(()) }
+}
 
 /// The name of a completion handler in the error of a panic.
 #[cold]
@@ -107,8 +140,11 @@ impl Queue {
         let Work { of, handler, parameter, finish } = work;
         let mut own = handle;
         let _ends = Ends { queue: self, handle };
-        // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
-        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }));
+        let outcome = {
+            let _marks = Marks::new(handle, false);
+            // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
+            catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }))
+        };
         // A handle that ended since has nothing to move.
         if let Ok(domain) = port::enter(handle) {
             match outcome {
@@ -120,7 +156,7 @@ impl Queue {
                 Err(panic) => {
                     domain.world.messages().tell_panic(finish.from, name(of, false), &*panic);
                     domain.panicked(finish.from);
-                    domain.fail_completion(&finish, codes::HANDLER_PANICKED);
+                    domain.fail_events(&finish, codes::HANDLER_PANICKED);
                 }
             }
         }

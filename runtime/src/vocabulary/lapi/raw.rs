@@ -21,7 +21,7 @@ use super::job::{Home, Job};
 use super::one_sided::{Change, Transfer};
 use super::poll::wait_or_purged;
 use super::send::Message;
-use super::{domain, one_sided, port, send};
+use super::{domain, one_sided, port, queue, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
 pub const MAX_MSG_SZ: u64 = i64::MAX as u64;
@@ -92,9 +92,8 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
 /// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
-        if enter_outside(handle)?.is_handler_thread() {
-            return Err(codes::IN_HANDLER);
-        }
+        drop(enter_outside(handle)?);
+        queue::check_outside(handle)?;
         let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
         let mut before = None;
         loop {
@@ -167,13 +166,15 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
     })())
 }
 
-/// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks.
+/// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks. In a handler it is
+/// [`codes::IN_HANDLER`].
 ///
 /// # Safety
 /// `table` is null or valid for writing as many values as there are tasks.
 pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
     code((|| {
         drop(enter_outside(handle)?);
+        queue::check_outside(handle)?;
         if table.is_null() {
             return Err(codes::ADDR_TBL_NULL);
         }
@@ -293,14 +294,21 @@ pub fn probe(handle: Handle) -> i32 {
 }
 
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
-/// later. Does not wait for completion handlers. In polling mode the targets must make progress.
+/// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
+/// [`codes::IN_HANDLER`].
 pub fn fence(handle: Handle) -> i32 {
-    code(domain::fence(handle).and_then(|()| port::enter(handle)?.take_fault()))
+    code((|| {
+        queue::check_no_closure(handle)?;
+        domain::fence(handle)?;
+        port::enter(handle)?.take_fault()
+    })())
 }
 
-/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. What was wrong with a message is told when the barrier is done.
+/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. What was wrong with a message is told when the barrier is done. In a
+/// handler it is [`codes::IN_HANDLER`].
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
+        queue::check_outside(handle)?;
         domain::fence(handle)?;
         barrier(handle)?;
         port::enter(handle)?.take_fault()

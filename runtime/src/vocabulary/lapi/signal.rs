@@ -6,7 +6,8 @@ use super::domain::{Domain, LOC_ADDRTBL_SZ, enter_outside, wait};
 use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
-use super::{Counter, codes};
+use super::queue::Finish;
+use super::{Counter, codes, kind};
 use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome};
 
@@ -22,8 +23,8 @@ pub struct Bell {
 /// What happens when an event of a message comes: made from a reference to a [`Counter`] or a [`Completion`], which is a future, from a
 /// [`Bell`], or from a function by [`Signal::call`].
 ///
-/// If the target refuses the message or its handler panics, the event cannot come. Then futures and functions get an error, counters do
-/// not move and bells do not ring.
+/// If the target refuses the message, its handler panics or one of the two tasks is lost, the event cannot come. Then futures and functions
+/// get an error, which is [`Error::PeerLost`] for a lost task; counters do not move and bells do not ring. Each event comes or fails once.
 #[derive(Debug)]
 pub struct Signal(Kind);
 
@@ -143,12 +144,12 @@ impl Lapi {
 }
 
 impl Domain {
-    /// Defers a signal, and returns its event for a message.
-    pub(super) fn event_of(&self, signal: Option<Signal>) -> Event {
-        signal.map_or(Event::NONE, |signal| self.defer(Deferred::Signal(signal)))
+    /// Defers a signal, and returns its event for a message to task `to`.
+    pub(super) fn event_of(&self, to: usize, signal: Option<Signal>) -> Event {
+        signal.map_or(Event::NONE, |signal| self.defer(to, Deferred::Signal(signal)))
     }
 
-    /// Performs a signal, for a message of task `from`.
+    /// Performs a signal, for a message of task `from`, or one to it.
     #[cold]
     pub(super) fn signal(&self, signal: Signal, outcome: Result<(), i32>, from: usize) {
         match (signal.0, outcome) {
@@ -161,7 +162,11 @@ impl Domain {
             }
             (Kind::Count(_) | Kind::Ring(..), Err(_)) => {}
             (Kind::Once(event), outcome) => {
-                let why = |code| Error::InvalidArgument { operation: "a LAPI message", why: Code(code).to_string() };
+                let engine = self.world.engine();
+                let why = |code| match code {
+                    codes::PEER_LOST if engine.failures.is_gone(from) => engine.gone(from, "a LAPI message"),
+                    code => Error::InvalidArgument { operation: "a LAPI message", why: Code(code).to_string() },
+                };
                 let outcome = outcome.map_err(why);
                 let name = || "the function of an event".to_owned();
                 self.world.messages().run_told(from, name, || event.tell(outcome));
@@ -187,6 +192,29 @@ impl Domain {
     pub(super) fn ring_again(&self) {
         if !self.rings.borrow().is_empty() {
             self.rings.take().into_iter().for_each(|(bell, task)| self.ring(bell, task));
+        }
+    }
+
+    /// The target event with this index cannot happen for a message of task `from`. A future or a function gets the error; a counter or a
+    /// bell serves later messages.
+    #[cold]
+    fn fail_target(&self, index: usize, code: i32, from: usize) {
+        let mut targets = self.targets.borrow_mut();
+        let is_once = targets.get(&index).is_some_and(|signal| signal.again().is_none());
+        let failed = if is_once { targets.remove(&index) } else { None };
+        drop(targets);
+        failed.into_iter().for_each(|signal| self.signal(signal, Err(code), from));
+    }
+
+    /// The target event and the completion event of a message cannot happen. Functions and futures get the error; counters do not move and
+    /// bells do not ring.
+    #[cold]
+    pub(super) fn fail_events(&self, finish: &Finish, code: i32) {
+        if (1..LOC_ADDRTBL_SZ as u64).contains(&finish.target) {
+            self.fail_target(finish.target as usize, code, finish.from);
+        }
+        if Event::from_word(finish.completion).is_deferred() {
+            self.tell(finish.from, kind::FAILED, &[finish.completion, code as u64]);
         }
     }
 

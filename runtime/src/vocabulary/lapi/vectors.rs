@@ -126,10 +126,10 @@ struct Parts {
 unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     let room = domain.room();
-    let last = if event == Event::NONE { event } else { domain.defer(Deferred::Last(1, event)) };
+    let last = if event == Event::NONE { event } else { domain.defer(parts.to, Deferred::Last(1, event)) };
     drop(domain);
     // SAFETY: the caller's guarantees are the same.
-    let sent = unsafe { send_each(handle, parts, pieces, room, last) };
+    let sent = unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code);
     if event == Event::NONE {
         return sent;
     }
@@ -142,11 +142,17 @@ unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event
 }
 
 /// # Errors
-/// As [`send_parts`].
+/// As [`send_parts`]; with the code, how many bytes were sent before.
 ///
 /// # Safety
 /// As [`send_parts`].
-unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, last: Event) -> Result<(), i32> {
+unsafe fn send_each(
+    handle: Handle,
+    parts: &Parts,
+    pieces: impl Iterator<Item = Span>,
+    room: usize,
+    last: Event,
+) -> Result<(), (i32, u64)> {
     let Parts { to, name: Name { number, total }, target, completion } = *parts;
     let send_one = |handler, header: &[u64], (start, len): (*const u8, u64), origin, keep| {
         let message = message(to, handler, header, &[]);
@@ -155,12 +161,14 @@ unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, 
         // SAFETY: the data is the caller's, or `keep` holds it.
         unsafe { send(handle, port::enter(handle)?, message, keep) }
     };
+    let exhausted = |_| codes::MEMORY_EXHAUSTED;
     let (mut places, mut data) = (Vec::<u64>::new(), Vec::<u8>::new());
     let flush = |places: &mut Vec<u64>, data: &mut Vec<u8>| {
         if places.is_empty() {
             return Ok(());
         }
-        let mut packed = Vec::with_capacity(8 + 8 * places.len() + data.len());
+        let mut packed = Vec::new();
+        packed.try_reserve_exact(8 + 8 * places.len() + data.len()).map_err(exhausted)?;
         packed.extend_from_slice(&(places.len() as u64 / 2).to_ne_bytes());
         places.drain(..).for_each(|word| packed.extend_from_slice(&word.to_ne_bytes()));
         packed.append(data);
@@ -168,22 +176,31 @@ unsafe fn send_each(handle: Handle, parts: &Parts, pieces: Pieces, room: usize, 
         let own = (packed.as_ptr(), packed.len() as u64);
         send_one(own::PARTS, &[number, total], own, Event::NONE, Some((packed, None)))
     };
+    let mut sent = 0;
     for (from, place, len) in pieces {
-        if len + 24 > room as u64 {
-            if last != Event::NONE {
-                port::enter(handle)?.one_more(last);
+        let mut next = || {
+            if len + 24 > room as u64 {
+                if last != Event::NONE {
+                    port::enter(handle)?.one_more(last);
+                }
+                send_one(own::PART, &[place, number, total], (from as *const u8, len), last, None)?;
+                sent += len;
+                return Ok(());
             }
-            send_one(own::PART, &[place, number, total], (from as *const u8, len), last, None)?;
-            continue;
-        }
-        if 24 + 8 * places.len() + data.len() + len as usize > room {
-            flush(&mut places, &mut data)?;
-        }
-        places.extend([place, len]);
-        // SAFETY: the caller guarantees that it may be read.
-        data.extend_from_slice(unsafe { std::slice::from_raw_parts(from as *const u8, len as usize) });
+            if 24 + 8 * places.len() + data.len() + len as usize > room {
+                let packed = data.len() as u64;
+                flush(&mut places, &mut data)?;
+                sent += packed;
+            }
+            places.try_reserve(2).and_then(|()| data.try_reserve(len as usize)).map_err(exhausted)?;
+            places.extend([place, len]);
+            // SAFETY: the caller guarantees that it may be read.
+            data.extend_from_slice(unsafe { std::slice::from_raw_parts(from as *const u8, len as usize) });
+            Ok(())
+        };
+        next().map_err(|code| (code, sent))?;
     }
-    flush(&mut places, &mut data)
+    flush(&mut places, &mut data).map_err(|code| (code, sent))
 }
 
 /// Asks task `to` for the next parts of a group of this task.
@@ -433,7 +450,7 @@ impl Drop for Unwound<'_> {
         if self.asks {
             self.domain.tell(self.finish.from, kind::FREED, &[self.event, self.code as u64]);
         }
-        self.domain.fail_completion(&self.finish, self.code);
+        self.domain.fail_events(&self.finish, self.code);
         self.domain.arrived(self.finish.from, self.finish.ticket);
     }
 }
@@ -478,18 +495,17 @@ impl Domain {
             own::GETV => {
                 let ([number, total], _) = words::<2>(header)?;
                 self.arrived(from, finish.ticket);
-                let word = |i: usize| {
-                    bytes.chunks_exact(24).map(move |piece| words::<3>(piece).map_or(0, |(piece, _)| piece[i]))
-                };
-                let (sources, places, lengths): (Vec<u64>, Vec<u64>, Vec<u64>) =
-                    (word(0).collect(), word(1).collect(), word(2).collect());
-                // SAFETY: both are lists of this call.
-                let pieces = unsafe { Shape::told(0, &sources, &lengths).pieces(Shape::told(0, &places, &lengths)) };
+                let pieces =
+                    bytes.chunks_exact(24).filter_map(words::<3>).map(|([from, place, len], _)| (from, place, len));
+                let asked: u64 = pieces.clone().map(|piece| piece.2).sum();
                 let parts = Parts { to: from, name: Name { number, total }, target: 0, completion: 0 };
                 // A poll runs this, inside the port: parts are kept if there is no room.
                 // SAFETY: the caller of the get guarantees that the memory may be read until its group is done.
-                if let Err(code) = unsafe { send_parts(self.handle, &parts, pieces, Event::NONE) } {
-                    self.fault(code, from);
+                let sent = unsafe { send_each(self.handle, &parts, pieces, self.room(), Event::NONE) };
+                if let Err((code, sent)) = sent {
+                    let missing = asked - sent;
+                    self.fail(Refusal::new(code, What::Get, missing).failure(from, self.world.rank(), from));
+                    self.tell(from, kind::MISSING, &[number, total, missing, code as u64]);
                 }
             }
             own::AMV => return self.deliver_vector(messages, header, bytes, finish),
@@ -515,10 +531,21 @@ impl Domain {
             }
             // Parts, and requests for parts, always fit in a message with their header.
             _ => {
-                self.fail_completion(&finish, code);
+                self.fail_events(&finish, code);
                 self.arrived(from, finish.ticket);
             }
         }
+    }
+
+    /// Task `from` cannot send `len` bytes of a group of this task. `None`: no task of ours sent this.
+    #[cold]
+    pub(super) fn parts_missing(&self, from: usize, name: Name, len: u64, code: i32) -> Option<()> {
+        if !name.is_receivers() {
+            return None;
+        }
+        self.fail(Refusal::new(code, What::Get, len).failure(self.world.rank(), from, from));
+        self.part_ended(name, len, Finish { from, target: 0, completion: 0, ticket: None }, Some(code));
+        Some(())
     }
 
     /// Whether parts of a group may be stored: the sender's groups, and those of this task.
@@ -558,15 +585,20 @@ impl Domain {
         }
         let group = groups.remove(&key).expect("just found");
         drop(groups);
+        self.end_group(from, group);
+    }
+
+    /// Ends a group of parts that task `from` sends.
+    fn end_group(&self, from: usize, group: Group) {
         match (group.then, group.failed) {
-            (Then::Finish(finish), Some(code)) => self.fail_completion(&finish, code),
+            (Then::Finish(finish), Some(code)) => self.fail_events(&finish, code),
             (Then::Get(event, _), Some(code)) => {
                 self.unanswered.set(self.unanswered.get() - 1);
                 self.fail_event(event, code, from);
             }
             (Then::Message(arrived, event), Some(code)) => {
                 self.tell(from, kind::FREED, &[event, code as u64]);
-                self.fail_completion(&arrived.finish, code);
+                self.fail_events(&arrived.finish, code);
                 self.arrived(from, arrived.finish.ticket);
             }
             (Then::Finish(finish), None) => {
@@ -588,6 +620,17 @@ impl Domain {
                 self.vector_landed(arrived);
             }
         }
+    }
+
+    /// Ends the first group whose parts come from a task of which `is_lost` holds. Whether there was one. Parts of such a group that are still
+    /// fetched come to no group, or to one of their own.
+    #[cold]
+    pub(super) fn end_lost_group(&self, is_lost: impl Fn(usize) -> bool) -> bool {
+        let found = self.groups.borrow().keys().find(|(from, _)| is_lost(*from)).copied();
+        let Some(key) = found else { return false };
+        let group = self.groups.borrow_mut().remove(&key);
+        group.into_iter().for_each(|group| self.end_group(key.0, Group { failed: Some(codes::PEER_LOST), ..group }));
+        true
     }
 
     /// Asks for the next parts from inside a poll: the message is kept if there is no room.

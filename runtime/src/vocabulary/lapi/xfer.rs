@@ -259,15 +259,16 @@ pub mod transfer {
     }
 }
 
-/// Gives `transfer` the event that stands for a function, or, without one, for a counter.
+/// Gives `transfer`, which goes to task `to`, the event that stands for a function, or, without one, for a counter.
 fn with_event(
     handle: Handle,
+    to: u32,
     function: Option<Deferred>,
     counter: *const Counter,
     transfer: impl FnOnce(Event) -> Result<(), i32>,
 ) -> Result<(), i32> {
     let Some(function) = function else { return transfer(Event::counter(counter)) };
-    let event = port::enter(handle)?.defer(function);
+    let event = port::enter(handle)?.defer(to as usize, function);
     transfer(event).inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.forget(event);
@@ -278,7 +279,8 @@ fn with_event(
 /// `LAPI_Xfer`: the transfer that a union names. The codes are those of the direct call; [`codes::XFER_CMD`] for another type, or null.
 ///
 /// A send completion handler runs in this call if the source may be changed then, or in a call that makes progress, on its thread. It may
-/// not call what communicates or waits: [`codes::IN_HANDLER`]. The completion handler of a get runs as that of a message does.
+/// not call what communicates or waits: [`codes::IN_HANDLER`]. It runs once in any case: if the target refuses the transfer or is lost, its
+/// `reason` is the code. The completion handler of a get runs as that of a message does, and does not run for a get that failed.
 ///
 /// # Safety
 /// `what` is null, or a valid pointer to the member that its type names, whose fields are as the direct call wants them. The functions may
@@ -304,7 +306,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let moved =
                 Transfer { to: get.tgt, len: get.len, target: get.tgt_addr as usize, origin: get.org_addr as usize };
             let function = get.chndlr.map(|handler| Deferred::Here(handler, get.cinfo));
-            with_event(handle, function, get.org_cntr, |event| {
+            with_event(handle, get.tgt, function, get.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe { one_sided::get(handle, moved, get.tgt_cntr as usize, event) }
             })
@@ -315,7 +317,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let moved =
                 Transfer { to: put.tgt, len: put.len, target: put.tgt_addr as usize, origin: put.org_addr as usize };
             let function = sent(put.shdlr, put.sinfo, put.tgt);
-            with_event(handle, function, put.org_cntr, |event| {
+            with_event(handle, put.tgt, function, put.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe { one_sided::put(handle, moved, put.tgt_cntr as usize, event, Event::counter(put.cmpl_cntr)) }
             })
@@ -324,7 +326,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             // SAFETY: as above.
             let am = unsafe { what.cast::<transfer::Am>().read() };
             let function = sent(am.shdlr, am.sinfo, am.tgt);
-            with_event(handle, function, am.org_cntr, |origin| {
+            with_event(handle, am.tgt, function, am.org_cntr, |origin| {
                 let completion = Event::counter(am.cmpl_cntr);
                 let message = Message { origin, completion, target: am.tgt_cntr as usize, ..message(&am) };
                 // SAFETY: as above.
@@ -349,7 +351,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             // SAFETY: as above.
             let rmw = unsafe { what.cast::<transfer::Rmw>().read() };
             let function = sent(rmw.shdlr, rmw.sinfo, rmw.tgt);
-            with_event(handle, function, rmw.org_cntr, |origin| {
+            with_event(handle, rmw.tgt, function, rmw.org_cntr, |origin| {
                 let size = if matches!(rmw.size, 32 | 64) { rmw.size as usize / 8 } else { 0 };
                 let (variable, result) = (rmw.tgt_var as usize, rmw.prev_tgt_val as usize);
                 let change = Change { op: rmw.op, to: rmw.tgt, variable, size, result, origin };
@@ -362,7 +364,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let get = unsafe { what.cast::<transfer::Getv>().read() };
             let vectors = [get.org_vec.cast_const(), get.tgt_vec.cast_const().cast()];
             let function = get.chndlr.map(|handler| Deferred::Here(handler, get.cinfo));
-            with_event(handle, function, get.org_cntr, |event| {
+            with_event(handle, get.tgt, function, get.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe { vectors::get_vectors(handle, get.tgt, vectors, get.tgt_cntr as u64, event) }
             })
@@ -372,7 +374,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             let put = unsafe { what.cast::<transfer::Putv>().read() };
             let both = [put.org_vec.cast_const(), put.tgt_vec.cast_const().cast()];
             let function = sent(put.shdlr, put.sinfo, put.tgt);
-            with_event(handle, function, put.org_cntr, |event| {
+            with_event(handle, put.tgt, function, put.org_cntr, |event| {
                 // SAFETY: as above.
                 unsafe {
                     vectors::put_vectors(
@@ -390,7 +392,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
             // SAFETY: as above.
             let am = unsafe { what.cast::<transfer::Amv>().read() };
             let function = sent(am.shdlr, am.sinfo, am.tgt);
-            with_event(handle, function, am.org_cntr, |origin| {
+            with_event(handle, am.tgt, function, am.org_cntr, |origin| {
                 let message = Message {
                     to: am.tgt,
                     handler: am.hdr_hdl as usize,
