@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{
-    Code, Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Segment, State, codes,
+    Code, Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Process, Segment, State, codes,
 };
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
@@ -18,8 +18,9 @@ const GO: u32 = 50;
 const SOON: Duration = Duration::from_secs(20);
 /// Bytes that a network takes a while to carry.
 const LONG: u64 = 1 << 20;
-/// How long a process is stopped. A thread that posts is without room long before.
-const SHORT_STOP: Duration = Duration::from_millis(300);
+/// Bytes of a write that a network does not copy, and where the last one goes.
+const STRAIGHT: u64 = 300_000;
+const LAST: u64 = 3_500_000;
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
@@ -327,43 +328,75 @@ pub fn each_leaves(task: Task) {
     assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
 }
 
-/// Of two processes the second is stopped until a thread of the first has found no room for what it posts. Calls that do not need its queue go
-/// on meanwhile.
+/// Of two processes the second is stopped while the first posts more than a network takes. Posts end within their limits, and calls that do
+/// not need the queue go on meanwhile.
 ///
 /// # Panics
-/// If a call fails.
+/// If a row does not hold.
 pub fn one_is_stopped(task: &Task) {
     let p = &task.process;
-    ok("config_set", p.config_set(Config { queue_size_max: 4096, ..Config::default() }));
-    task.works_as_set(|here| {
-        ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+    task.works(|here| {
+        here.fill(0, &vec![here.me as u8 + 1; 2 << 20]);
         if here.me == 1 {
             here.fill(0, &std::process::id().to_ne_bytes());
             here.tell(0, GO, 1, 0);
             ok("wait", p.wait(0, Block));
+            // The write before the notification is there.
+            assert_eq!(here.take(GO), 2);
+            assert_eq!(here.bytes(LAST, STRAIGHT as usize), vec![1; STRAIGHT as usize]);
             return;
         }
         here.take(GO);
-        ok("read", p.read(part(0, 0, 4), 1, 1, Block));
+        ok("read", p.read(part(2 << 20, 0, 4), 1, 1, Block));
         ok("wait", p.wait(1, Block));
-        let pid = i32::from_ne_bytes(here.bytes(0, 4).try_into().expect("four bytes"));
+        let pid = i32::from_ne_bytes(here.bytes(2 << 20, 4).try_into().expect("four bytes"));
         let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        let signal = |signal| rustix::process::kill_process(pid, signal).expect("a process of this user");
-        signal(rustix::process::Signal::STOP);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a process of this user");
+        let goes_on = Goes(pid);
         watchdog::at("a process that is stopped");
-        std::thread::scope(|scope| {
-            // More than a network takes.
-            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 4096), 1, 1, Block))));
-            let begin = Instant::now();
-            while begin.elapsed() < SHORT_STOP {
-                assert_eq!(p.queue_num(), Ok(8));
-                let queue = ok("queue_create", p.queue_create(Test));
-                assert_eq!(queue, 8);
-                ok("queue_delete", p.queue_delete(queue));
-            }
-            assert!(!posts.is_finished(), "it posts more than there is room for");
-            signal(rustix::process::Signal::CONT);
-        });
+        posts_end(p);
+        for timeout in [Test, After(Duration::from_millis(10))] {
+            fails(codes::TIMEOUT, p.wait(1, timeout));
+            // The first request of a queue finds the segment.
+            fails(codes::TIMEOUT, p.write(part(0, LAST, 8), 1, 2, timeout));
+            fails(codes::TIMEOUT, p.write_list_notify(&[part(0, LAST, 8); 2], 1, note(GO, 3), 2, timeout));
+            assert_eq!(p.queue_size(2), Ok(0), "nothing is posted");
+            ok("wait", p.wait(2, Test));
+        }
+        for _ in 0..100 {
+            assert_eq!(p.queue_num(), Ok(8));
+            let queue = ok("queue_create", p.queue_create(Test));
+            assert_eq!(queue, 8);
+            ok("queue_delete", p.queue_delete(queue));
+        }
+        drop(goes_on);
+        watchdog::at("a process that goes on");
         ok("wait", p.wait(1, Block));
+        ok("write", p.write(part(0, 0, 8), 1, 2, Block));
+        ok("wait", p.wait(2, Block));
     });
+}
+
+/// Lets a process go on when it is dropped, also by a panic.
+struct Goes(rustix::process::Pid);
+
+impl Drop for Goes {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+/// Posts that do not wait for room, of bytes that a network copies and of bytes that it does not; then a notification.
+fn posts_end(p: &Process) {
+    let to = |offset, size| part(0, offset, size);
+    let mut posted = 0;
+    while posted < 150 {
+        ok("write", p.write(to(2 << 20, 1 << 20), 1, 1, Test));
+        ok("write", p.write(to(2 << 20, 100_000), 1, 1, Test));
+        ok("list", p.write_list(&[to(2 << 20, 4096), to(3 << 20, STRAIGHT)], 1, 1, After(Duration::from_millis(1))));
+        ok("read", p.read(part(1 << 20, 8, 4096), 1, 1, Test));
+        posted += 5;
+    }
+    ok("write_notify", p.write_notify(to(LAST, STRAIGHT), 1, note(GO, 2), 1, Test));
+    assert_eq!(p.queue_size(1), Ok(posted + 1));
 }

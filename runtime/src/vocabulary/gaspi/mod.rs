@@ -34,8 +34,9 @@
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
 //! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
 //!
-//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
-//! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`], [`Process::queue_purge`] and
+//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for no room: a request that a network has no room
+//! for is kept, and later progress posts it. Only the look-up of a segment, at a queue's first request there over a network, can time out, after
+//! 100 ms at least; then nothing is posted. [`Process::segment_delete`], [`Process::queue_delete`], [`Process::queue_purge`] and
 //! [`Process::proc_term`] may wait longer than their limit for a target that is stopped. A [`Process::wait`] without a limit ends when its queue
 //! is empty, which may be never over a network while another thread posts there all the time.
 //!

@@ -42,6 +42,8 @@ pub(super) struct Queue {
     settled: BTreeSet<usize>,
     /// A request has failed since the last purge.
     pub(super) failed: Arc<AtomicBool>,
+    /// Look-ups of segments, by rank and number, whose calls ran into their time limits.
+    pub(super) look_ups: BTreeMap<(usize, u32), Option<u64>>,
     /// Requests were posted to a rank that was lost already. The next wait fails.
     pub(super) refused: bool,
     /// When a partner was first known to have left with requests in flight: time since [`Queue::begun`], or virtual time.
@@ -68,9 +70,9 @@ impl Queue {
         stream.note_used(false);
         let (recent, partners) = (Default::default(), BTreeSet::new());
         let (open, failed, waiters) = (0, Arc::default(), 0);
-        let (settled, left_since) = Default::default();
+        let (settled, left_since, look_ups) = Default::default();
         let (refused, begun) = (false, Instant::now());
-        Ok(Queue { stream, config, recent, open, partners, settled, failed, refused, left_since, begun, waiters })
+        Ok(Queue { stream, config, recent, open, partners, settled, failed, look_ups, refused, left_since, begun, waiters })
     }
 
     /// Makes progress; tells what has become of the requests.
@@ -97,7 +99,8 @@ impl Queue {
         if let Some(rank) = self.stream.take_unmet() {
             return self.fail(rank, shared);
         }
-        if complete {
+        // A look-up whose call has ended may be under way, which no request is.
+        if complete || self.partners.is_empty() {
             return Progress::Complete;
         }
         let unsettled = self.partners.difference(&self.settled);
