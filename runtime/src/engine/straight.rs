@@ -96,6 +96,11 @@ impl<D: Drive> Drop for Lasting<'_, D> {
     }
 }
 
+/// Whether two ranges of memory have a byte in common.
+pub(super) fn overlap((a, a_len): (*const u8, usize), (b, b_len): (*const u8, usize)) -> bool {
+    a.addr() < b.addr() + b_len && b.addr() < a.addr() + a_len
+}
+
 /// Requests that read a buffer, with the buffer.
 pub(crate) struct InFlight {
     region: ManuallyDrop<Region>,
@@ -105,6 +110,11 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    /// Whether the buffer is among `len` bytes from `start` on, in part.
+    pub(super) fn touches(&self, start: *const u8, len: usize) -> bool {
+        overlap((self.region.address(), self.region.len()), (start, len))
+    }
+
     /// Nothing is posted yet.
     pub(super) fn new(region: Region, hold: Box<dyn Send>) -> InFlight {
         InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() }

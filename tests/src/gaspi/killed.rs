@@ -350,9 +350,7 @@ pub fn one_is_stopped(task: &Task) {
         ok("read", p.read(part(2 << 20, 0, 4), 1, 1, Block));
         ok("wait", p.wait(1, Block));
         let pid = i32::from_ne_bytes(here.bytes(2 << 20, 4).try_into().expect("four bytes"));
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a process of this user");
-        let goes_on = Goes(pid);
+        let stopped = Stopped::new(pid);
         watchdog::at("a process that is stopped");
         posts_end(p);
         for timeout in [Test, After(Duration::from_millis(10))] {
@@ -369,7 +367,7 @@ pub fn one_is_stopped(task: &Task) {
             assert_eq!(queue, 8);
             ok("queue_delete", p.queue_delete(queue));
         }
-        drop(goes_on);
+        drop(stopped);
         watchdog::at("a process that goes on");
         ok("wait", p.wait(1, Block));
         ok("write", p.write(part(0, 0, 8), 1, 2, Block));
@@ -377,10 +375,28 @@ pub fn one_is_stopped(task: &Task) {
     });
 }
 
-/// Lets a process go on when it is dropped, also by a panic.
-struct Goes(rustix::process::Pid);
+/// A process that is stopped, and goes on when this is dropped, also by a panic.
+struct Stopped(rustix::process::Pid);
 
-impl Drop for Goes {
+impl Stopped {
+    /// Returns when all threads of the process have stopped.
+    fn new(pid: i32) -> Stopped {
+        let id = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(id, rustix::process::Signal::STOP).expect("a process of this user");
+        let stopped = Stopped(id);
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(thread.expect("a thread").path().join("stat"));
+            // The state is behind the name, which is in parentheses.
+            stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        };
+        while !std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").all(is_stopped) {
+            std::thread::yield_now();
+        }
+        stopped
+    }
+}
+
+impl Drop for Stopped {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
     }
@@ -399,4 +415,69 @@ fn posts_end(p: &Process) {
     }
     ok("write_notify", p.write_notify(to(LAST, STRAIGHT), 1, note(GO, 2), 1, Test));
     assert_eq!(p.queue_size(1), Ok(posted + 1));
+}
+
+/// Of two processes the second is stopped while the first deletes a segment that it has used, and while the first ends its working phase. Other
+/// calls go on meanwhile.
+///
+/// # Panics
+/// If a row does not hold.
+pub fn others_go_on_beside_an_end(task: &Task) {
+    const USED: u8 = S + 1;
+    let p = &task.process;
+    let uses = |here: &Here<'_>, segment| {
+        here.fill(0, &std::process::id().to_ne_bytes());
+        let pid = super::Part { local: (S, 0), remote: (segment, 0), size: 4 };
+        ok("write_notify", p.write_notify(pid, 0, note(GO, 1), 0, Block));
+        ok("wait", p.wait(0, Block));
+    };
+    let stop = |segment| {
+        let mut pid = [0; 4];
+        ok("segment_read", p.segment_read(segment, 0, &mut pid));
+        Stopped::new(i32::from_ne_bytes(pid))
+    };
+    task.works(|here| {
+        ok("segment_create", p.segment_create(USED, 4096, GROUP_ALL, Block));
+        if here.me == 1 {
+            return uses(here, USED);
+        }
+        here.take(GO);
+        let stopped = stop(USED);
+        std::thread::scope(|scope| {
+            let deletes = scope.spawn(|| p.segment_delete(USED));
+            watchdog::at("a segment that a stopped process has used");
+            while p.segment_list() != Ok(vec![S]) {
+                std::thread::yield_now();
+            }
+            for _ in 0..100 {
+                fails(codes::INV_SEG, p.segment_alloc(USED, 64));
+                fails(codes::TIMEOUT, p.passive_receive(S, 0, 8, Test).map(drop));
+                fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, Test));
+                ok("wait", p.wait(1, Test));
+                assert_eq!(ok("rank", p.proc_rank()), 0);
+            }
+            assert!(!deletes.is_finished(), "a process may use the segment");
+            drop(stopped);
+            ok("segment_delete", deletes.join().expect("no panic"));
+        });
+        ok("segment_alloc", p.segment_alloc(USED, 64));
+    });
+    ok("proc_init", p.proc_init(Block));
+    let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
+    ok("segment_create", p.segment_create(S, 4096, GROUP_ALL, Block));
+    if here.me == 1 {
+        uses(&here, S);
+    } else {
+        here.take(GO);
+        let stopped = stop(S);
+        watchdog::at("an end beside a stopped process");
+        for timeout in [Test, After(Duration::from_millis(10))] {
+            fails(codes::TIMEOUT, p.proc_term(timeout));
+            fails(codes::NOINIT, p.proc_rank());
+            fails(codes::INITED, p.proc_init(Test));
+        }
+        drop(stopped);
+    }
+    ok("proc_term", p.proc_term(Block));
+    fails(codes::NOINIT, p.proc_term(Test));
 }

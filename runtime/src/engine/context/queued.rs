@@ -6,8 +6,8 @@
 
 use super::super::operation::{Event, Operation, Step, Tracked};
 use super::super::segments::ADDRESS;
-use super::super::straight::InFlight;
-use super::{Driven, Stream};
+use super::super::straight::{InFlight, overlap};
+use super::{Driven, Engine, Stream};
 use crate::error::{CalledAt, Error, Result, check_range};
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::transport::Sent;
@@ -169,12 +169,58 @@ impl Stream {
     }
 }
 
+impl Engine {
+    /// Whether no context of this rank has anything in flight, or keeps anything, that reads or fills `len` bytes of this rank from `start` on.
+    /// Makes progress for the contexts, and does at events what is to be done: they are functions that any thread may run.
+    pub(crate) fn contexts_leave(&self, start: *const u8, len: usize) -> bool {
+        // All of them make progress.
+        self.contexts.shared.siblings.all().iter().fold(true, |left, stream| stream.leaves(start, len) && left)
+    }
+}
+
+impl Stream {
+    fn leaves(&self, start: *const u8, len: usize) -> bool {
+        // Another thread makes progress there.
+        let Some(mut driven) = self.try_driven() else { return false };
+        if driven.networks.is_empty() {
+            return true;
+        }
+        if !driven.touches(start, len) {
+            return true;
+        }
+        driven.turn(self);
+        drop(driven);
+        self.happen_due();
+        false
+    }
+}
+
 #[cold]
 fn none(operation: &'static str, rank: usize, number: u32) -> Error {
     Error::NoSegment { operation, rank, number, place: CalledAt::default() }
 }
 
+impl Kept {
+    fn touches(&self, start: *const u8, len: usize) -> bool {
+        match self {
+            Kept::Own(_) => false,
+            Kept::Lent(Operation::Put { bytes, .. }) => overlap((bytes.0, bytes.1), (start, len)),
+            Kept::Lent(_) => true,
+            Kept::Buffer(buffer) => buffer.flight.touches(start, len),
+        }
+    }
+}
+
 impl Driven {
+    fn touches(&self, start: *const u8, len: usize) -> bool {
+        let is_due = |(event, _): &(Event, Result<()>)| {
+            matches!(event, Event::GiveUp(flight) if flight.touches(start, len))
+        };
+        self.tracking.operations.iter().any(|tracked| tracked.touches(start, len))
+            || self.tracking.due.iter().any(is_due)
+            || self.kept.values().flatten().any(|kept| kept.touches(start, len))
+    }
+
     /// As [`Driven::is_clear`], and makes progress once for what is kept.
     #[inline]
     fn is_free(&mut self, stream: &Stream, rank: usize) -> Result<bool> {

@@ -89,6 +89,11 @@ impl Queue {
         }
     }
 
+    /// Whether nothing is in flight, of a queue that is gone: its errors are nobody's any more. Makes progress once.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stream.is_complete("ending a queue"), Ok(true))
+    }
+
     /// The state of the requests that went over a network.
     #[cold]
     fn judge(&mut self, complete: bool, shared: &Shared) -> Progress {
@@ -348,16 +353,15 @@ impl Process {
         outcome
     }
 
-    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; for these it waits
-    /// without a limit.
+    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; resumable.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`] while another thread waits for the queue; [`codes::ERROR`] as of
-    /// [`Process::queue_create`].
+    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`], also while another thread waits for the queue; [`codes::ERROR`] as
+    /// of [`Process::queue_create`].
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         drop(self.enter_queue(queue)?);
         let shared = self.shared();
-        let purged = self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
+        self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
             let mut entry = match shared.enter(queue) {
                 Ok(entry) => entry,
                 Err(code) => return Some(Err(code)),
@@ -368,14 +372,17 @@ impl Process {
             }
             if !old.failed.load(Ordering::Relaxed) && old.partners.is_empty() {
                 (old.open, old.refused) = (0, false);
-                return Some(Ok(None));
+            } else {
+                old.clear(shared, queue);
+                // Its interface may have lost connections: the new one has its own.
+                match Queue::new(world, state.config) {
+                    Ok(new) => state.retired.push((queue, std::mem::replace(old, new))),
+                    Err(code) => return Some(Err(code)),
+                }
             }
-            old.clear(shared, queue);
-            // Its interface may have lost connections: the new one has its own.
-            Some(Queue::new(world, state.config).map(|new| Some(std::mem::replace(old, new))))
-        })?;
-        // Waits for what is under way to processes that live.
-        drop(purged);
-        Ok(())
+            drop(entry);
+            // For what is under way to processes that live.
+            state.retire(Some(queue)).then_some(Ok(()))
+        })
     }
 }

@@ -11,8 +11,9 @@ use super::config::Config;
 use super::groups::Group;
 use super::monitor::Partner;
 use super::passive::Passive;
+use super::queues::Queue;
 use super::shared::Shared;
-use super::types::{Code, GroupId, Rank, Result, SegmentId};
+use super::types::{Code, GroupId, QueueId, Rank, Result, SegmentId};
 use crate::error::Loss;
 use crate::message::id;
 use crate::world::{Completion, Fetched, Segment, World};
@@ -69,6 +70,12 @@ pub(super) struct State {
     /// Between the first call of `proc_init` and its end.
     pub(super) starts: bool,
     pub(super) segments: BTreeMap<SegmentId, Owned>,
+    /// Segments that are deleted, and that peers may still use.
+    pub(super) closing: BTreeMap<SegmentId, Owned>,
+    /// Queues that are gone, and what they have in flight: by their numbers.
+    pub(super) retired: Vec<(QueueId, Queue)>,
+    /// Between the first call of `proc_term` and its end.
+    pub(super) ends: bool,
     pub(super) groups: BTreeMap<GroupId, Group>,
     /// Groups of the same ranks so far, by the digest of the ranks.
     pub(super) commits: BTreeMap<u64, u64>,
@@ -95,6 +102,9 @@ impl State {
             works: false,
             starts: false,
             segments: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            retired: Vec::new(),
+            ends: false,
             groups: BTreeMap::new(),
             commits: BTreeMap::new(),
             shared,
@@ -108,6 +118,12 @@ impl State {
     /// [`codes::NOINIT`].
     pub(super) fn check_works(&self) -> Result<()> {
         if self.works { Ok(()) } else { Err(Code(codes::NOINIT)) }
+    }
+
+    /// Goes on with the end of queues that are gone. Whether no queue of this number, or of any, is left.
+    pub(super) fn retire(&mut self, of: Option<QueueId>) -> bool {
+        self.retired.retain(|(_, queue)| !queue.is_over());
+        !self.retired.iter().any(|(id, _)| of.is_none_or(|of| of == *id))
     }
 
     /// Notes who of `partner` is lost, if somebody is.
