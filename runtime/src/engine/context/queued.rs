@@ -213,9 +213,8 @@ impl Kept {
 
 impl Driven {
     fn touches(&self, start: *const u8, len: usize) -> bool {
-        let is_due = |(event, _): &(Event, Result<()>)| {
-            matches!(event, Event::GiveUp(flight) if flight.touches(start, len))
-        };
+        let is_due =
+            |(event, _): &(Event, Result<()>)| matches!(event, Event::GiveUp(flight) if flight.touches(start, len));
         self.tracking.operations.iter().any(|tracked| tracked.touches(start, len))
             || self.tracking.due.iter().any(is_due)
             || self.kept.values().flatten().any(|kept| kept.touches(start, len))

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::codes;
 use super::collective::{Differ, Kind, Round};
-use super::config::Config;
+use super::config::{Config, PRINT_MAX};
 use super::groups::Group;
 use super::monitor::{Held, Monitor, Partner};
 use super::queues::Queue;
 use super::shared::Shared;
-use super::state::State;
+use super::state::{State, kind, print};
 use super::types::{Code, GROUP_ALL, QueueId, Rank, Result, State as Health, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
 use crate::hash::mix;
@@ -369,6 +369,24 @@ impl Process {
         self.monitor.wait("proc_kill", timeout, &Partner::None, |world, _| {
             world.engine().job.loss(victim).is_some().then_some(Ok(()))
         })
+    }
+
+    /// Prints a text at the standard output of another process, which need make no call for it: GPI-2's `gaspi_printf_to`. Waits for nobody.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SIZE`] for more than [`PRINT_MAX`](super::PRINT_MAX) bytes; [`codes::ERROR`] if it is
+    /// lost.
+    pub fn print_to(&self, rank: Rank, text: &[u8]) -> Result<()> {
+        let Held { state, world } = &mut *self.monitor.enter()?;
+        state.check_works()?;
+        if text.len() > PRINT_MAX {
+            return Err(Code(codes::INV_SIZE));
+        }
+        match state.check_partner(world, rank)? {
+            to if to == self.rank => print(text),
+            to => state.tell(world, to, kind::PRINT, 0, text),
+        }
+        Ok(())
     }
 
     /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.

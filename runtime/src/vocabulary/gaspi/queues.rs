@@ -72,7 +72,20 @@ impl Queue {
         let (open, failed, waiters) = (0, Arc::default(), 0);
         let (settled, left_since, look_ups) = Default::default();
         let (refused, begun) = (false, Instant::now());
-        Ok(Queue { stream, config, recent, open, partners, settled, failed, look_ups, refused, left_since, begun, waiters })
+        Ok(Queue {
+            stream,
+            config,
+            recent,
+            open,
+            partners,
+            settled,
+            failed,
+            look_ups,
+            refused,
+            left_since,
+            begun,
+            waiters,
+        })
     }
 
     /// Makes progress; tells what has become of the requests.
@@ -384,5 +397,34 @@ impl Process {
             // For what is under way to processes that live.
             state.retire(Some(queue)).then_some(Ok(()))
         })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::codes;
+    use super::super::process::Process;
+    use super::super::types::{Code, Timeout};
+    use crate::Threads;
+
+    #[test]
+    fn g53_a_queue_that_another_thread_waits_for_is_neither_purged_nor_deleted() {
+        let ran = Threads::new(1).build(|builder| {
+            let process = Process::start(builder).expect("starts");
+            process.proc_init(Timeout::Block).expect("begins");
+            let waiters = |number| {
+                let mut entry = process.shared().enter(0).expect("a place");
+                entry.as_mut().expect("a queue").waiters = number;
+            };
+            waiters(1);
+            assert_eq!(process.queue_purge(0, Timeout::Test), Err(Code(codes::TIMEOUT)));
+            assert_eq!(process.queue_delete(0), Err(Code(codes::ERROR)));
+            waiters(0);
+            assert_eq!(process.queue_purge(0, Timeout::Test), Ok(()));
+            assert_eq!(process.queue_delete(0), Ok(()));
+            process.proc_term(Timeout::Block).expect("ends");
+            process.finish().expect("finishes");
+        });
+        ran.expect("runs");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub(super) mod kind {
     pub(in super::super) const RECEIVED: u64 = 3;
     /// The receiver is to end.
     pub(in super::super) const KILL: u64 = 4;
+    /// The receiver is to print a text: its bytes.
+    pub(in super::super) const PRINT: u64 = 5;
 }
 
 /// The header of a message: its kind, a byte, and the life cycle of the sender.
@@ -206,6 +209,12 @@ impl State {
     }
 }
 
+/// Writes a text to the standard output. A closed one is nobody's error.
+pub(super) fn print(text: &[u8]) {
+    let mut output = std::io::stdout().lock();
+    let _ = output.write_all(text).and_then(|()| output.flush());
+}
+
 impl Arrivals {
     /// Takes a message; `None` if it is none of ours.
     fn take(&self, from: usize, bytes: &[u8]) -> Option<()> {
@@ -218,6 +227,7 @@ impl Arrivals {
                 let name = Name { group, kind, number, from: member, is_up: byte != 0 };
                 self.collectives.borrow_mut().insert(name, value.to_vec());
             }
+            kind::PRINT => print(rest),
             // Of an earlier life cycle.
             _ if life != self.life.get() => {}
             kind::PASSIVE => {
