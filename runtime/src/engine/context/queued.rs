@@ -174,7 +174,7 @@ impl Engine {
     /// Makes progress for the contexts, and does at events what is to be done: they are functions that any thread may run.
     pub(crate) fn contexts_leave(&self, start: *const u8, len: usize) -> bool {
         // All of them make progress.
-        self.contexts.shared.siblings.all().iter().fold(true, |left, stream| stream.leaves(start, len) && left)
+        self.contexts.shared.siblings.all().iter().filter(|stream| !stream.leaves(start, len)).count() == 0
     }
 }
 
