@@ -12,9 +12,10 @@
  * calls return GASPI_ERR_NOINIT, unless they say otherwise. A null pointer is GASPI_ERR_NULLPTR where a result is to be stored.
  *
  * Time limits are milliseconds, GASPI_TEST or GASPI_BLOCK. After GASPI_TIMEOUT the same call with the same arguments goes on with what
- * was begun, which takes effect once. Posting waits for no other rank on one host; over a network it waits for room, whatever its limit.
- * gaspi_queue_purge, gaspi_segment_delete, gaspi_queue_delete and gaspi_proc_term may wait longer than their limit for a rank that is
- * stopped, and gaspi_wait on a queue that another thread posts to all the time may not end.
+ * was begun, which takes effect once. Posting waits for no room: what a network does not take now is posted later. Over a network the first
+ * request of a queue to a segment looks it up, within the limit but for 100 ms at least.
+ * gaspi_segment_delete and gaspi_queue_delete have no limit, and wait for a rank that is stopped; calls of other threads go on. gaspi_wait
+ * on a queue that another thread posts to all the time may not end.
  *
  * Lost ranks: posting to a rank that is lost succeeds. The next gaspi_wait on that queue returns GASPI_ERROR, and gaspi_state_vec_get
  * names the rank. If a request was in flight when its target was lost, every gaspi_wait on the queue fails until gaspi_queue_purge.

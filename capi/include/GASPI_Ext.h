@@ -64,20 +64,32 @@ static void gaspi_printf(const char *fmt, ...) {
     (void)fflush(stdout);
 }
 
-/* As gaspi_printf: all output of a job comes together, so `rank` is only checked to exist. */
+/* Prints a text that ends with a zero byte at `rank`, as it is. */
+gaspi_return_t bellwether_gaspi_print_to(gaspi_rank_t rank, const char *text);
+
+/* As gaspi_printf, at the standard output of `rank`, which need make no call for it; behind the own rank. Prints here outside of the working
+ * phase, and nothing if there is no such rank or it is lost. */
 #ifdef __GNUC__
 __attribute__((format(printf, 2, 3), unused))
 #endif
 static void gaspi_printf_to(gaspi_rank_t rank, const char *fmt, ...) {
-    char text[1024];
-    gaspi_rank_t num;
+    char text[1024 + 16];
+    gaspi_rank_t own;
+    int head;
     va_list arguments;
-    if (pgaspi_proc_num(&num) == GASPI_SUCCESS && rank >= num)
-        return;
+    if (pgaspi_proc_rank(&own) == GASPI_SUCCESS)
+        head = sprintf(text, "[%u] ", (unsigned)own);
+    else
+        head = sprintf(text, "[-] ");
     va_start(arguments, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, arguments);
+    (void)vsnprintf(text + head, 1024, fmt, arguments);
     va_end(arguments);
-    gaspi_printf("%s", text);
+    /* What was printed here before comes first. */
+    (void)fflush(stdout);
+    if (bellwether_gaspi_print_to(rank, text) == GASPI_ERR_NOINIT) {
+        (void)fputs(text, stdout);
+        (void)fflush(stdout);
+    }
 }
 
 /* The profiling names. */

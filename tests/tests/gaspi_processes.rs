@@ -71,7 +71,15 @@ fn g46_what_a_process_took_before_it_left_is_complete() {
 }
 
 #[test]
-fn g71_queues_are_made_and_counted_while_another_thread_finds_no_room() {
+fn g19_g71_posts_to_a_stopped_process_end_within_their_limits() {
     let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
     run(command(PROGRAM).envs(settings).arg("stopped"), LIMIT).expect_success();
+}
+
+#[test]
+fn g19_g42_g71_other_calls_go_on_while_a_segment_or_a_phase_ends() {
+    for name in ["auto", "tcp"] {
+        let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", name)];
+        run(command(PROGRAM).envs(settings).arg("ends"), LIMIT).expect_success();
+    }
 }

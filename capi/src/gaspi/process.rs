@@ -1,5 +1,7 @@
 //! Ranks, the state vector, connections.
 
+use std::ffi::{CStr, c_char};
+
 use bellwether_runtime::vocabulary::gaspi::Timeout;
 
 use super::life::{waiting, working};
@@ -30,6 +32,13 @@ calls! {
 
     gaspi_proc_kill, pgaspi_proc_kill(rank: u16, timeout: u64) {
         waiting(|process| process.proc_kill(rank, Timeout::from_millis(timeout)))
+    }
+
+    bellwether_gaspi_print_to, bellwether_gaspi_print_there(rank: u16, text: *const c_char) {
+        check([text.cast()])?;
+        // SAFETY: not null, and by the caller a text that ends with a zero byte.
+        let text = unsafe { CStr::from_ptr(text) };
+        waiting(|process| process.print_to(rank, text.to_bytes()))
     }
 
     gaspi_connect, pgaspi_connect(rank: u16, timeout: u64) {

@@ -129,19 +129,19 @@ numbers! {
     gaspi_segment_max, pgaspi_segment_max: u32 = |settings| settings.segment_max;
     gaspi_queue_size_max, pgaspi_queue_size_max: u32 = |settings| settings.queue_size_max;
     gaspi_queue_max, pgaspi_queue_max: u32 = |_| gaspi::QUEUE_MAX;
-    gaspi_transfer_size_min, pgaspi_transfer_size_min: u64 = |_| 0;
+    gaspi_transfer_size_min, pgaspi_transfer_size_min: u64 = |_| gaspi::TRANSFER_SIZE_MIN;
     gaspi_transfer_size_max, pgaspi_transfer_size_max: u64 = |settings| settings.transfer_size_max;
     gaspi_notification_num, pgaspi_notification_num: u32 = |settings| settings.notification_num;
-    gaspi_passive_transfer_size_min, pgaspi_passive_transfer_size_min: u64 = |_| 1;
+    gaspi_passive_transfer_size_min, pgaspi_passive_transfer_size_min: u64 = |_| gaspi::PASSIVE_TRANSFER_SIZE_MIN;
     gaspi_passive_transfer_size_max, pgaspi_passive_transfer_size_max: u64 =
         |settings| settings.passive_transfer_size_max.into();
-    gaspi_atomic_max, pgaspi_atomic_max: u64 = |_| u64::MAX;
+    gaspi_atomic_max, pgaspi_atomic_max: u64 = |_| gaspi::ATOMIC_MAX;
     gaspi_allreduce_buf_size, pgaspi_allreduce_buf_size: u64 = |settings| settings.allreduce_buf_size;
     gaspi_allreduce_elem_max, pgaspi_allreduce_elem_max: u32 = |settings| settings.allreduce_elem_max;
     gaspi_rw_list_elem_max, pgaspi_rw_list_elem_max: u32 = |settings| settings.rw_list_elem_max;
     gaspi_network_type, pgaspi_network_type: c_uint = |settings| settings.network;
     gaspi_build_infrastructure, pgaspi_build_infrastructure: u32 = |settings| settings.build_infrastructure;
-    gaspi_version, pgaspi_version: f32 = |_| 17.1;
+    gaspi_version, pgaspi_version: f32 = |_| gaspi::VERSION;
 }
 
 calls! {

@@ -106,6 +106,26 @@ static void locked(long *first) {
     CHECK(me != 0 || first[GUARDED / 8] == (long)n * TIMES);
 }
 
+/* What a rank prints at the next one comes out of that one's standard output, a file meanwhile. */
+static void printed_there(void) {
+    char expected[64], came[64] = "";
+    FILE *file = tmpfile();
+    int output = dup(1);
+    ssize_t len = 0;
+    CHECK(file != NULL && output >= 0 && fflush(stdout) == 0 && dup2(fileno(file), 1) == 1);
+    OK(gaspi_barrier(ALL, BLOCK));
+    gaspi_printf_to(next, "from %u to %u\n", (unsigned)me, (unsigned)next);
+    snprintf(expected, sizeof expected, "[%u] from %u to %u\n", (unsigned)before, (unsigned)before, (unsigned)me);
+    /* The test ends the job if it does not come. */
+    while (len < (ssize_t)strlen(expected)) {
+        len = pread(fileno(file), came, sizeof came - 1, 0);
+        CHECK(len >= 0);
+    }
+    came[len] = 0;
+    CHECK(strcmp(came, expected) == 0);
+    CHECK(dup2(output, 1) == 1 && close(output) == 0 && fclose(file) == 0);
+}
+
 int main(void) {
     gaspi_state_t states[64];
     gaspi_number_t groups = 0;
@@ -129,6 +149,7 @@ int main(void) {
     OK(gaspi_group_num(&groups));
     CHECK(groups == 1);
     OK(gaspi_queue_purge(1, BLOCK));
+    printed_there();
     finish("calls");
     return 0;
 }

@@ -60,7 +60,7 @@ pub(crate) use self::remote_access::{Answer, Pace, RemoteAccess};
 pub(crate) use self::reserved_segments::{HEAP, STATICS};
 pub(crate) use self::routes::{Mapping, Routes};
 pub(crate) use self::segments::{ADDRESS, Answering, Found as FoundSegment};
-pub(crate) use self::straight::{Local, STRAIGHT};
+pub(crate) use self::straight::Local;
 pub use self::tasks::Background;
 pub use self::wait::Patience;
 pub(crate) use self::wakeup::Wakeup;

@@ -96,6 +96,11 @@ impl<D: Drive> Drop for Lasting<'_, D> {
     }
 }
 
+/// Whether two ranges of memory have a byte in common.
+pub(super) fn overlap((a, a_len): (*const u8, usize), (b, b_len): (*const u8, usize)) -> bool {
+    a.addr() < b.addr() + b_len && b.addr() < a.addr() + a_len
+}
+
 /// Requests that read a buffer, with the buffer.
 pub(crate) struct InFlight {
     region: ManuallyDrop<Region>,
@@ -105,6 +110,41 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
+    /// Whether the buffer is among `len` bytes from `start` on, in part.
+    pub(super) fn touches(&self, start: *const u8, len: usize) -> bool {
+        overlap((self.region.address(), self.region.len()), (start, len))
+    }
+
+    /// Nothing is posted yet.
+    pub(super) fn new(region: Region, hold: Box<dyn Send>) -> InFlight {
+        InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() }
+    }
+
+    /// Posts what there is room for of a put of the whole buffer to `offset` of `rank`, of which `done` bytes are posted. `true`: all is.
+    ///
+    /// # Errors
+    /// Those of the network.
+    ///
+    /// # Safety
+    /// All of the region is readable, and nobody changes it, until this is dropped.
+    pub(super) unsafe fn go_on(
+        &mut self,
+        network: &dyn RemoteAccess,
+        (rank, offset): (usize, usize),
+        done: &mut usize,
+    ) -> transport::Result<bool> {
+        let (local, len) = (Local::From(self.region.address()), self.region.len());
+        while *done < len {
+            let most = (len - *done).min(LONGEST);
+            // SAFETY: all in the region; it stays registered until all requests are answered.
+            let posted = unsafe { network.post_straight(rank, offset + *done, local, &self.region, *done, most) }?;
+            let Some((answer, count)) = posted else { return Ok(false) };
+            self.answers.push(answer);
+            *done += count;
+        }
+        Ok(true)
+    }
+
     pub(super) fn answers(&self) -> impl Iterator<Item = &Answer> {
         self.answers.iter().map(|answer| &**answer)
     }
@@ -195,7 +235,7 @@ pub(super) unsafe fn put_buffer(
     events: Vec<Event>,
 ) -> Result<()> {
     let (local, len) = (Local::From(region.address()), region.len());
-    let flight = InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() };
+    let flight = InFlight::new(region, hold);
     let mut posting = Posting { stream, doing, rank, flight: ManuallyDrop::new(flight), events: Vec::new() };
     let mut done = 0;
     while done < len {

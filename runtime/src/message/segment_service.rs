@@ -21,6 +21,7 @@ const POLLS: usize = 10_000;
 /// Between two polls; where time is virtual, that of an idle poll.
 const PAUSE: Duration = Duration::from_millis(1);
 
+const NAME: &str = "closing a segment";
 /// In place of what an atomic does: nothing. Its receipt then says that what its sender sent before was handled.
 const NOTHING: u64 = u64::MAX;
 
@@ -92,13 +93,31 @@ impl Messages {
     /// [`Error::InsideHandler`], [`Error::Forked`]; [`Error::PeerLost`] if a rank was lost, and another one that lives does
     /// not answer; [`Error::Standstill`].
     pub fn close_segment(&self, number: u32, generation: u64) -> Result<()> {
-        const NAME: &str = "closing a segment";
+        self.begin_close_segment(number, generation)?;
+        self.end_close_segment(number, generation)
+    }
+
+    /// Asks all that may use a segment of this rank to use it no more. What they put from now on is an error. Their answers come by progress.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`].
+    pub(crate) fn begin_close_segment(&self, number: u32, generation: u64) -> Result<()> {
         let engine = &self.engine;
         engine.check_outside_handler(NAME)?;
         for rank in engine.begin_close(number, generation) {
             // A rank that is gone uses nothing.
             let _ = engine.send_or_keep(rank, id::REVOKE, u64::from(number), &generation.to_ne_bytes());
         }
+        Ok(())
+    }
+
+    /// Waits for the answers to [`Messages::begin_close_segment`].
+    ///
+    /// # Errors
+    /// As [`Messages::close_segment`].
+    pub(crate) fn end_close_segment(&self, number: u32, generation: u64) -> Result<()> {
+        let engine = &self.engine;
+        engine.check_outside_handler(NAME)?;
         let mut polls = 0;
         loop {
             match engine.wait_together(NAME, || engine.is_unused(number, generation)) {

@@ -59,6 +59,8 @@ pub struct Segment {
     len: usize,
     memory: Memory,
     open: bool,
+    /// Peers were asked to use it no more.
+    closing: bool,
     /// Contexts may get into it.
     is_lent: Cell<bool>,
 }
@@ -191,14 +193,50 @@ impl Segment {
         if self.is_lent.get() {
             self.engine.end_in_flight("closing a segment")?;
         }
-        self.messages.close_segment(self.number, self.generation)?;
+        match self.closing {
+            false => self.messages.close_segment(self.number, self.generation),
+            true => self.messages.end_close_segment(self.number, self.generation),
+        }?;
+        self.give_memory_back();
+        Ok(())
+    }
+
+    /// Begins the close, and waits for nobody: peers are asked to use the segment no more, and what they put from now on is an error. What
+    /// contexts of this rank have in flight to or from its memory, or keep, goes on.
+    ///
+    /// # Errors
+    /// [`Error::InsideHandler`].
+    pub(crate) fn begin_close(&mut self) -> Result<()> {
+        if self.open && !self.closing {
+            self.messages.begin_close_segment(self.number, self.generation)?;
+            self.closing = true;
+        }
+        Ok(())
+    }
+
+    /// Ends a close that was begun, if nobody uses the memory any more. Whether it has ended; progress is the caller's.
+    pub(crate) fn try_close(&mut self) -> bool {
+        if !self.open {
+            return true;
+        }
+        // Each for itself: the contexts' part makes progress.
+        let is_left = !self.is_lent.get() || self.engine.contexts_leave(*self.start, self.len);
+        if !is_left || !self.closing || !self.engine.is_unused(self.number, self.generation) {
+            return false;
+        }
+        self.engine.end_close(self.number, self.generation);
+        self.open = false;
+        self.give_memory_back();
+        true
+    }
+
+    fn give_memory_back(&mut self) {
         match self.memory {
             Memory::Program => {}
             Memory::Slot => self.engine.segments.give_memory_back(*self.start, self.len),
             // SAFETY: allocated with this layout; nobody reaches it any more, and this is the last use.
             Memory::System(layout) => unsafe { std::alloc::dealloc(*self.start, layout) },
         }
-        Ok(())
     }
 }
 
@@ -282,6 +320,7 @@ impl World {
                 len,
                 memory,
                 open: true,
+                closing: false,
                 is_lent: Cell::new(false),
             })
         })()

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
         Some("stopped") => Some(killed::one_is_stopped),
+        Some("ends") => Some(killed::others_go_on_beside_an_end),
         Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),
         _ => None,
     };

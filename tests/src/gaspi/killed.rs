@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{
-    Code, Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Segment, State, codes,
+    Code, Config, Datatype, GROUP_ALL, Gaspi, Operation, Outcome, Process, Segment, State, codes,
 };
 
 use super::{FREE, Here, S, Task, fails, note, ok, part};
@@ -18,8 +18,9 @@ const GO: u32 = 50;
 const SOON: Duration = Duration::from_secs(20);
 /// Bytes that a network takes a while to carry.
 const LONG: u64 = 1 << 20;
-/// How long a process is stopped. A thread that posts is without room long before.
-const SHORT_STOP: Duration = Duration::from_millis(300);
+/// Bytes of a write that a network does not copy, and where the last one goes.
+const STRAIGHT: u64 = 300_000;
+const LAST: u64 = 3_500_000;
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
@@ -327,43 +328,156 @@ pub fn each_leaves(task: Task) {
     assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
 }
 
-/// Of two processes the second is stopped until a thread of the first has found no room for what it posts. Calls that do not need its queue go
-/// on meanwhile.
+/// Of two processes the second is stopped while the first posts more than a network takes. Posts end within their limits, and calls that do
+/// not need the queue go on meanwhile.
 ///
 /// # Panics
-/// If a call fails.
+/// If a row does not hold.
 pub fn one_is_stopped(task: &Task) {
     let p = &task.process;
-    ok("config_set", p.config_set(Config { queue_size_max: 4096, ..Config::default() }));
-    task.works_as_set(|here| {
-        ok("segment_create", p.segment_create(S, 4 << 20, GROUP_ALL, Block));
+    task.works(|here| {
+        here.fill(0, &vec![here.me as u8 + 1; 2 << 20]);
         if here.me == 1 {
             here.fill(0, &std::process::id().to_ne_bytes());
             here.tell(0, GO, 1, 0);
             ok("wait", p.wait(0, Block));
+            // The write before the notification is there.
+            assert_eq!(here.take(GO), 2);
+            assert_eq!(here.bytes(LAST, STRAIGHT as usize), vec![1; STRAIGHT as usize]);
             return;
         }
         here.take(GO);
-        ok("read", p.read(part(0, 0, 4), 1, 1, Block));
+        ok("read", p.read(part(2 << 20, 0, 4), 1, 1, Block));
         ok("wait", p.wait(1, Block));
-        let pid = i32::from_ne_bytes(here.bytes(0, 4).try_into().expect("four bytes"));
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        let signal = |signal| rustix::process::kill_process(pid, signal).expect("a process of this user");
-        signal(rustix::process::Signal::STOP);
+        let pid = i32::from_ne_bytes(here.bytes(2 << 20, 4).try_into().expect("four bytes"));
+        let stopped = Stopped::new(pid);
         watchdog::at("a process that is stopped");
-        std::thread::scope(|scope| {
-            // More than a network takes.
-            let posts = scope.spawn(|| (0..4000).for_each(|_| ok("write", p.write(part(0, 0, 16 << 10), 1, 1, Block))));
-            let begin = Instant::now();
-            while begin.elapsed() < SHORT_STOP {
-                assert_eq!(p.queue_num(), Ok(8));
-                let queue = ok("queue_create", p.queue_create(Test));
-                assert_eq!(queue, 8);
-                ok("queue_delete", p.queue_delete(queue));
-            }
-            assert!(!posts.is_finished(), "it posts more than there is room for");
-            signal(rustix::process::Signal::CONT);
-        });
+        posts_end(p);
+        for timeout in [Test, After(Duration::from_millis(10))] {
+            fails(codes::TIMEOUT, p.wait(1, timeout));
+            // The first request of a queue finds the segment.
+            fails(codes::TIMEOUT, p.write(part(0, LAST, 8), 1, 2, timeout));
+            fails(codes::TIMEOUT, p.write_list_notify(&[part(0, LAST, 8); 2], 1, note(GO, 3), 2, timeout));
+            assert_eq!(p.queue_size(2), Ok(0), "nothing is posted");
+            ok("wait", p.wait(2, Test));
+        }
+        for _ in 0..100 {
+            assert_eq!(p.queue_num(), Ok(8));
+            let queue = ok("queue_create", p.queue_create(Test));
+            assert_eq!(queue, 8);
+            ok("queue_delete", p.queue_delete(queue));
+        }
+        drop(stopped);
+        watchdog::at("a process that goes on");
         ok("wait", p.wait(1, Block));
+        ok("write", p.write(part(0, 0, 8), 1, 2, Block));
+        ok("wait", p.wait(2, Block));
     });
+}
+
+/// A process that is stopped, and goes on when this is dropped, also by a panic.
+struct Stopped(rustix::process::Pid);
+
+impl Stopped {
+    /// Returns when all threads of the process have stopped.
+    fn new(pid: i32) -> Stopped {
+        let id = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(id, rustix::process::Signal::STOP).expect("a process of this user");
+        let stopped = Stopped(id);
+        let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(thread.expect("a thread").path().join("stat"));
+            // The state is behind the name, which is in parentheses.
+            stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        };
+        while !std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").all(is_stopped) {
+            std::thread::yield_now();
+        }
+        stopped
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+/// Posts that do not wait for room, of bytes that a network copies and of bytes that it does not; then a notification.
+fn posts_end(p: &Process) {
+    let to = |offset, size| part(0, offset, size);
+    let mut posted = 0;
+    while posted < 150 {
+        ok("write", p.write(to(2 << 20, 1 << 20), 1, 1, Test));
+        ok("write", p.write(to(2 << 20, 100_000), 1, 1, Test));
+        ok("list", p.write_list(&[to(2 << 20, 4096), to(3 << 20, STRAIGHT)], 1, 1, After(Duration::from_millis(1))));
+        ok("read", p.read(part(1 << 20, 8, 4096), 1, 1, Test));
+        posted += 5;
+    }
+    ok("write_notify", p.write_notify(to(LAST, STRAIGHT), 1, note(GO, 2), 1, Test));
+    assert_eq!(p.queue_size(1), Ok(posted + 1));
+}
+
+/// Of two processes the second is stopped while the first deletes a segment that it has used, and while the first ends its working phase. Other
+/// calls go on meanwhile.
+///
+/// # Panics
+/// If a row does not hold.
+pub fn others_go_on_beside_an_end(task: &Task) {
+    const USED: u8 = S + 1;
+    let p = &task.process;
+    let uses = |here: &Here<'_>, segment| {
+        here.fill(0, &std::process::id().to_ne_bytes());
+        let pid = super::Part { local: (S, 0), remote: (segment, 0), size: 4 };
+        ok("write_notify", p.write_notify(pid, 0, note(GO, 1), 0, Block));
+        ok("wait", p.wait(0, Block));
+    };
+    let stop = |segment| {
+        let mut pid = [0; 4];
+        ok("segment_read", p.segment_read(segment, 0, &mut pid));
+        Stopped::new(i32::from_ne_bytes(pid))
+    };
+    task.works(|here| {
+        ok("segment_create", p.segment_create(USED, 4096, GROUP_ALL, Block));
+        if here.me == 1 {
+            return uses(here, USED);
+        }
+        here.take(GO);
+        let stopped = stop(USED);
+        std::thread::scope(|scope| {
+            let deletes = scope.spawn(|| p.segment_delete(USED));
+            watchdog::at("a segment that a stopped process has used");
+            while p.segment_list() != Ok(vec![S]) {
+                std::thread::yield_now();
+            }
+            for _ in 0..100 {
+                fails(codes::INV_SEG, p.segment_alloc(USED, 64));
+                fails(codes::TIMEOUT, p.passive_receive(S, 0, 8, Test).map(drop));
+                fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, Test));
+                ok("wait", p.wait(1, Test));
+                assert_eq!(ok("rank", p.proc_rank()), 0);
+            }
+            assert!(!deletes.is_finished(), "a process may use the segment");
+            drop(stopped);
+            ok("segment_delete", deletes.join().expect("no panic"));
+        });
+        ok("segment_alloc", p.segment_alloc(USED, 64));
+    });
+    ok("proc_init", p.proc_init(Block));
+    let here = Here { p, me: ok("rank", p.proc_rank()).into(), n: ok("num", p.proc_num()).into() };
+    ok("segment_create", p.segment_create(S, 4096, GROUP_ALL, Block));
+    if here.me == 1 {
+        uses(&here, S);
+    } else {
+        here.take(GO);
+        let stopped = stop(S);
+        watchdog::at("an end beside a stopped process");
+        for timeout in [Test, After(Duration::from_millis(10))] {
+            fails(codes::TIMEOUT, p.proc_term(timeout));
+            fails(codes::NOINIT, p.proc_rank());
+            fails(codes::INITED, p.proc_init(Test));
+        }
+        drop(stopped);
+    }
+    ok("proc_term", p.proc_term(Block));
+    fails(codes::NOINIT, p.proc_term(Test));
 }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::super::operation::Operation;
+use super::queued::Kept;
 use super::{Driven, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::transport::Sent;
@@ -91,7 +92,7 @@ impl Driven {
                     return Ok(false);
                 }
             }
-            kept.push_back(operation.keep());
+            kept.push_back(Kept::Own(operation.keep()));
         }
         if !kept.is_empty() {
             self.kept.insert(rank, kept);
@@ -149,13 +150,15 @@ impl Driven {
             let has_left = || stream.job.any_left() && stream.job.loss(rank) == Some(Loss::Left);
             if has_left() {
                 self.unmet.insert(rank);
+                self.give_up_kept(rank, queue);
                 return Ok(true);
             }
-            let posted = stream.check_reachable(rank, DOING).and_then(|()| self.post(stream, DOING, rank, operation));
-            match posted {
+            let posted = stream.check_reachable(rank, DOING);
+            match posted.and_then(|()| self.post_one(stream, DOING, rank, operation)) {
                 Ok(Sent::Done) => {
-                    self.posted(stream, rank, operation);
-                    queue.pop_front();
+                    if let Some(kept) = queue.pop_front() {
+                        self.posted_one(stream, rank, kept);
+                    }
                 }
                 Ok(_) => {
                     self.kept.insert(rank, queue);
@@ -164,10 +167,13 @@ impl Driven {
                 // It has left just now.
                 Err(Error::PeerLost { .. }) if has_left() => {
                     self.unmet.insert(rank);
+                    self.give_up_kept(rank, queue);
                     return Ok(true);
                 }
-                // What is left of the queue is dropped with it.
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.give_up_kept(rank, queue);
+                    return Err(error);
+                }
             }
         }
         // The program may have fenced while this was kept: order what it puts later behind it. The next flush returns an error.
@@ -177,7 +183,7 @@ impl Driven {
 
     /// A rank that sleeps may have to be woken after a ring.
     pub(super) fn posted<B>(&mut self, stream: &Stream, rank: usize, operation: &Operation<B>) {
-        if matches!(operation, Operation::Ring { .. }) {
+        if matches!(operation, Operation::Ring { .. } | Operation::Put { tell: true, .. }) {
             self.nudge_after_ring(stream, rank);
         }
     }
@@ -195,6 +201,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::super::super::operation::Operation;
+    use super::super::queued::Kept;
     use crate::Simulated;
     use crate::error::{Error, Loss, Result};
     use crate::transport::sim::Config;
@@ -209,7 +216,7 @@ mod tests {
                     context.cuts.add(1);
                     let bytes = vec![7; 8].into_boxed_slice();
                     let put = Operation::Put { offset: 0, bytes, done: 0, after: false, tell: false };
-                    context.driven().kept.insert(1, VecDeque::from([put]));
+                    context.driven().kept.insert(1, VecDeque::from([Kept::Own(put)]));
                     if all {
                         // Progress meets the error, and the next call for that rank tells it.
                         context.driven().turn(&context);

@@ -15,6 +15,7 @@ mod changing;
 mod complete;
 mod messages;
 mod operations;
+mod queued;
 mod reserved;
 mod segments;
 mod siblings;
@@ -34,6 +35,7 @@ use std::thread::ThreadId;
 pub(crate) use self::changing::Changing;
 pub(crate) use self::messages::Outlet;
 use self::messages::Sendings;
+use self::queued::Kept;
 pub(crate) use self::segments::Locate;
 pub(super) use self::segments::{Flush, Leaving};
 use self::segments::{Users, Using};
@@ -44,7 +46,7 @@ pub(crate) use self::wakeup::StreamWakeup;
 use super::Engine;
 use super::mapped_segments::MappedSegments;
 use super::networks::{ApartNetworks, Networks};
-use super::operation::{Operation, Receipts, drop_all};
+use super::operation::{Receipts, drop_all};
 use super::routes::Routes;
 use super::segments::Answering;
 use super::track::Tracking;
@@ -246,7 +248,7 @@ pub(crate) struct Driven {
     /// Ranks that its interface cannot reach, and those that other interfaces of this rank cannot.
     losses: Losses,
     /// What is left of puts and rings that answered at once, by target. No queue is empty.
-    kept: BTreeMap<usize, VecDeque<Operation<Box<[u8]>>>>,
+    kept: BTreeMap<usize, VecDeque<Kept>>,
     /// Errors of what was kept, by target, which progress met. The next call for that target returns one, or the next flush.
     dropped: Vec<(usize, Error)>,
     /// Ranks that were lost or left before all puts to them are known to be in effect. See [`Stream::take_unmet`].

@@ -117,8 +117,13 @@ impl Leaving {
             if driven.networks.is_empty() {
                 return false;
             }
-            let network = driven.networks.to(owner);
             if flush.is_none() {
+                // Puts that wait for room were accepted before.
+                if driven.kept.contains_key(&owner) {
+                    driven.turn(stream);
+                    return true;
+                }
+                let network = driven.networks.to(owner);
                 network.forget(owner, number, generation);
                 if !network.holds_of(owner) {
                     return false;

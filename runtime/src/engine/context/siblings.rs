@@ -123,6 +123,7 @@ mod tests {
 
     use super::super::super::operation::{Event, Group, Member, Operation, Step, Tracked};
     use super::super::super::remote_access::Answer;
+    use super::super::queued::Kept;
     use crate::error::{Error, Result};
     use crate::{Settings, Threads, Transport, transport};
 
@@ -146,7 +147,7 @@ mod tests {
                         let offset = context.handled;
                         let put =
                             Operation::Put { offset, bytes: vec![0; 8].into(), done: 0, after: false, tell: false };
-                        driven.kept.insert(1, VecDeque::from([put]));
+                        driven.kept.insert(1, VecDeque::from([Kept::Own(put)]));
                     }
                     if in_flight == "tracked" {
                         let answer = Arc::new(Answer::default());

@@ -363,6 +363,15 @@ impl Tracked {
         }
     }
 
+    /// Whether it reads or fills memory of this rank from `start` on.
+    pub(in super::super) fn touches(&self, start: *const u8, len: usize) -> bool {
+        match &self.step {
+            Step::Buffer(flight) => flight.touches(start, len),
+            Step::Transfer(transfer) => transfer.touches(start, len),
+            _ => false,
+        }
+    }
+
     /// Whether it fills this segment of the own rank.
     pub(in super::super) fn fills(&self, segment: Filled) -> bool {
         matches!(&self.step, Step::Transfer(transfer) if transfer.fills(segment))

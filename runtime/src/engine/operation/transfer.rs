@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::super::claim::Claim;
 use super::super::remote_access::{Answer, Lent};
-use super::super::straight::{LONGEST, Local};
+use super::super::straight::{LONGEST, Local, overlap};
 use super::{HeapRange, Issuer};
 use crate::error::{Error, Result};
 use crate::transport::Region;
@@ -99,6 +99,11 @@ impl Transfer {
     /// Whether a part of it waits for room.
     pub(super) fn is_unposted(&self) -> bool {
         self.posted < self.remote.len && self.error.is_none()
+    }
+
+    /// Whether its local memory is among `len` bytes from `start` on, in part.
+    pub(super) fn touches(&self, start: *const u8, len: usize) -> bool {
+        overlap((self.local.start(), self.remote.len), (start, len))
     }
 
     /// Whether it fills this segment of the own rank.

@@ -19,6 +19,16 @@ pub const ALLREDUCE_ELEM_MAX: u32 = 255;
 pub const ALLREDUCE_BUF_SIZE: u64 = 255 * 8;
 /// Most parts of a list.
 pub const RW_LIST_ELEM_MAX: u32 = 255;
+/// Most bytes of a text for [`Process::print_to`](super::Process::print_to).
+pub const PRINT_MAX: usize = 2048;
+/// Least bytes of a transfer.
+pub const TRANSFER_SIZE_MIN: u64 = 0;
+/// Least bytes of a passive message.
+pub const PASSIVE_TRANSFER_SIZE_MIN: u64 = 1;
+/// The largest value of an atomic operation's word.
+pub const ATOMIC_MAX: u64 = u64::MAX;
+/// The version of the GASPI specification.
+pub const VERSION: f32 = 17.1;
 /// Most bytes of a transfer.
 pub const TRANSFER_SIZE_MAX: u64 = 1 << 30;
 /// Most bytes of a passive message.

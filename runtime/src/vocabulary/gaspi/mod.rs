@@ -15,7 +15,7 @@
 //! | G19, but for what stands below | time limits; calls that are resumed, with one effect | [`Timeout`] |
 //! | G25 | `proc_kill`; between processes, not between threads of one | [`Process::proc_kill`] |
 //! | G26, but for what stands below | paths are made by the first operation that needs them | [`Process::connect`] |
-//! | G27 | the configuration, whose limits are in force | [`Process::config_get`] |
+//! | G27 | the configuration, whose limits are in force; what is not configured is a constant of this module | [`Process::config_get`] |
 //! | G28 | the texts of codes, time | [`codes::text`], [`Process::time_get`] |
 //! | G30 to G33, G36, G37 | groups and their barriers; collectives of different kinds at a time | [`Process::group_commit`], [`Process::barrier`] |
 //! | G34, G35 | reductions, with the same bits at all members | [`Process::allreduce`], [`Process::allreduce_user`] |
@@ -34,9 +34,11 @@
 //! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
 //! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
 //!
-//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting on mapped memory waits for nobody. Over a network
-//! it waits for room, whatever its limit, and [`Process::segment_delete`], [`Process::queue_delete`], [`Process::queue_purge`] and
-//! [`Process::proc_term`] may wait longer than their limit for a target that is stopped. A [`Process::wait`] without a limit ends when its queue
+//! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for no room: a request that a network has no room
+//! for is kept, and later progress posts it. Only the look-up of a segment, at a queue's first request there over a network, can time out, after
+//! 100 ms at least; then nothing is posted.
+//! [`Process::segment_delete`] and [`Process::queue_delete`] have no limit, and wait for a target that is stopped; calls of other threads go on
+//! meanwhile. A [`Process::wait`] without a limit ends when its queue
 //! is empty, which may be never over a network while another thread posts there all the time.
 //!
 //! # Queues and notifications
@@ -82,8 +84,9 @@ mod state;
 mod types;
 
 pub use self::config::{
-    ALLREDUCE_BUF_SIZE, ALLREDUCE_ELEM_MAX, Config, GROUP_MAX, NOTIFICATION_MAX, PASSIVE_TRANSFER_SIZE_MAX, QUEUE_MAX,
-    QUEUE_SIZE_MAX, RW_LIST_ELEM_MAX, SEGMENT_MAX, TRANSFER_SIZE_MAX,
+    ALLREDUCE_BUF_SIZE, ALLREDUCE_ELEM_MAX, ATOMIC_MAX, Config, GROUP_MAX, NOTIFICATION_MAX, PASSIVE_TRANSFER_SIZE_MAX,
+    PASSIVE_TRANSFER_SIZE_MIN, PRINT_MAX, QUEUE_MAX, QUEUE_SIZE_MAX, RW_LIST_ELEM_MAX, SEGMENT_MAX, TRANSFER_SIZE_MAX,
+    TRANSFER_SIZE_MIN, VERSION,
 };
 pub use self::one_sided::{Note, Part};
 pub use self::owned::{

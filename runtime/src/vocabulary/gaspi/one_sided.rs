@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::codes;
 use super::monitor::Held;
@@ -12,8 +13,8 @@ use super::queues::{Queue, recent};
 use super::segments::{notes_of, number_of};
 use super::shared::Shared;
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
-use crate::error::Error;
-use crate::world::{STRAIGHT, StreamEvent, World};
+use crate::error::{Error, Result as RuntimeResult};
+use crate::world::{StreamEvent, World};
 
 /// A range of a segment of this process, and one of the same size of a segment of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,12 @@ struct Request<'a> {
     notice: Notice,
 }
 
+/// Least time that a post allows for the first look-up of a segment, a few round trips to a process that need make no call: programs
+/// expect that a post with `GASPI_TEST` does not time out. Chosen.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// Looks before a wait for a look-up sleeps, and how long it sleeps between two. Chosen.
+const YIELDS: u32 = 200;
+const NAP: Duration = Duration::from_micros(100);
 const WRITING: &str = "a GASPI write";
 const READING: &str = "a GASPI read";
 const NOTIFYING: &str = "a GASPI notification";
@@ -81,6 +88,51 @@ enum Refused {
     Error(Error, usize),
     /// The memory is reached by messages, which only the world sends.
     ByWorld,
+    /// A segment is being looked up. Virtual time on a simulated network.
+    Later(Option<Duration>),
+}
+
+/// The wait of a post for the look-up of a segment.
+struct LookUp {
+    limit: Option<Duration>,
+    /// Its begin: an instant, or virtual time.
+    begun: Option<(Instant, Option<Duration>)>,
+    tries: u32,
+}
+
+impl LookUp {
+    fn new(timeout: Timeout) -> LookUp {
+        let limit = match timeout {
+            Timeout::Block => None,
+            Timeout::Test => Some(LOOK_UP),
+            Timeout::After(limit) => Some(limit.max(LOOK_UP)),
+        };
+        LookUp { limit, begun: None, tries: 0 }
+    }
+
+    /// Lets a little time pass.
+    ///
+    /// # Errors
+    /// [`codes::TIMEOUT`].
+    #[cold]
+    fn pause(&mut self, now: Option<Duration>) -> Result<()> {
+        let (instant, virtual_time) = *self.begun.get_or_insert_with(|| (Instant::now(), now));
+        let elapsed = match now.zip(virtual_time) {
+            Some((now, begun)) => now.saturating_sub(begun),
+            None => instant.elapsed(),
+        };
+        if self.limit.is_some_and(|limit| elapsed >= limit) {
+            return Err(Code(codes::TIMEOUT));
+        }
+        self.tries += 1;
+        match now {
+            // The look has let virtual time pass.
+            Some(_) => {}
+            None if self.tries < YIELDS => std::thread::yield_now(),
+            None => std::thread::sleep(NAP),
+        }
+        Ok(())
+    }
 }
 
 impl<'a> Request<'a> {
@@ -114,16 +166,17 @@ impl From<Code> for Refused {
 
 impl Process {
     /// Posts a write: `part.size` bytes from here to `rank`, which does nothing for it. What was written may be changed after a
-    /// [`Process::wait`]. On mapped memory posting waits for no other process; over a network it waits for room, which no time limit
-    /// ends.
+    /// [`Process::wait`]. Posting waits for no room: what a network does not take now is posted by later calls, and by the runtime's
+    /// thread. Over a network the first request of a queue to a segment looks it up there, within the limit but for 100 ms at least:
+    /// programs expect that a post with [`Timeout::Test`] does not time out.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]. Then nothing is posted. A lost target is no error of this call: the request
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::TIMEOUT`] while a segment is looked up. Then nothing is posted. A lost target is no error of this call: the request
     /// counts as one of its queue, and the next [`Process::wait`] fails.
     #[inline]
-    pub fn write(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post([part], rank, queue, Direction::Write, Notice::None)
+    pub fn write(&self, part: Part, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post([part], rank, queue, Direction::Write, Notice::None, timeout)
     }
 
     /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
@@ -131,8 +184,8 @@ impl Process {
     /// # Errors
     /// As [`Process::write`].
     #[inline]
-    pub fn read(&self, part: Part, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post([part], rank, queue, Direction::Read, Notice::None)
+    pub fn read(&self, part: Part, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post([part], rank, queue, Direction::Read, Notice::None, timeout)
     }
 
     /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
@@ -140,8 +193,8 @@ impl Process {
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
     #[inline]
-    pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post([], rank, queue, Direction::Write, Notice::There(note))
+    pub fn notify(&self, note: Note, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post([], rank, queue, Direction::Write, Notice::There(note), timeout)
     }
 
     /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
@@ -149,8 +202,8 @@ impl Process {
     /// # Errors
     /// As [`Process::notify`].
     #[inline]
-    pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post([part], rank, queue, Direction::Write, Notice::There(note))
+    pub fn write_notify(&self, part: Part, rank: Rank, note: Note, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post([part], rank, queue, Direction::Write, Notice::There(note), timeout)
     }
 
     /// Posts a read. When its data is here, the notification `id` of the own segment `segment` gets the value 1.
@@ -163,18 +216,18 @@ impl Process {
         rank: Rank,
         (segment, id): (SegmentId, NotificationId),
         queue: QueueId,
-        _timeout: Timeout,
+        timeout: Timeout,
     ) -> Result<()> {
         let notice = Notice::Here(Note { segment, id, value: 1 });
-        self.post([part], rank, queue, Direction::Read, notice)
+        self.post([part], rank, queue, Direction::Read, notice, timeout)
     }
 
     /// Posts several writes to one rank: all, or with an error none.
     ///
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NUM`] for no parts, or more than `rw_list_elem_max`.
-    pub fn write_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(Request::write(parts, rank, queue, Notice::None))
+    pub fn write_list(&self, parts: &[Part], rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post_list(Request::write(parts, rank, queue, Notice::None), timeout)
     }
 
     /// Posts several writes to one rank, and a notification after them. The notification is a request of its own if there are several parts.
@@ -187,17 +240,17 @@ impl Process {
         rank: Rank,
         note: Note,
         queue: QueueId,
-        _timeout: Timeout,
+        timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(Request::write(parts, rank, queue, Notice::There(note)))
+        self.post_list(Request::write(parts, rank, queue, Notice::There(note)), timeout)
     }
 
     /// Posts several reads of one rank: all, or with an error none.
     ///
     /// # Errors
     /// As [`Process::write_list`].
-    pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, _timeout: Timeout) -> Result<()> {
-        self.post_list(Request::read(parts, rank, queue, Notice::None))
+    pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
+        self.post_list(Request::read(parts, rank, queue, Notice::None), timeout)
     }
 
     /// Posts several reads of one rank, and a notification here when all their data is.
@@ -210,12 +263,12 @@ impl Process {
         rank: Rank,
         (segment, id): (SegmentId, NotificationId),
         queue: QueueId,
-        _timeout: Timeout,
+        timeout: Timeout,
     ) -> Result<()> {
-        self.post_list(Request::read(parts, rank, queue, Notice::Here(Note { segment, id, value: 1 })))
+        self.post_list(Request::read(parts, rank, queue, Notice::Here(Note { segment, id, value: 1 })), timeout)
     }
 
-    fn post_list(&self, request: Request<'_>) -> Result<()> {
+    fn post_list(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
         {
             let entry = self.shared().enter(request.queue)?;
             let most = entry.as_ref().map(|queue| queue.config.rw_list_elem_max as usize);
@@ -223,7 +276,7 @@ impl Process {
                 return Err(Code(codes::INV_NUM));
             }
         }
-        self.post_by_any(request)
+        self.post_by_any(request, timeout)
     }
 
     /// Posts one part or none, given by value: what is not stored stays in registers on the path of mapped memory.
@@ -235,6 +288,7 @@ impl Process {
         queue: QueueId,
         direction: Direction,
         notice: Notice,
+        timeout: Timeout,
     ) -> Result<()> {
         let shared = self.shared();
         if let Some(mut favoured) = shared.enter_favoured(queue)
@@ -243,7 +297,7 @@ impl Process {
         {
             return Ok(());
         }
-        self.post_apart(parts, rank, queue, direction, notice)
+        self.post_apart(parts, rank, queue, direction, notice, timeout)
     }
 
     /// As [`Process::post_by_any`].
@@ -256,26 +310,35 @@ impl Process {
         queue: QueueId,
         direction: Direction,
         notice: Notice,
+        timeout: Timeout,
     ) -> Result<()> {
-        self.post_by_any(Request { parts: &parts, rank, queue, direction, notice })
+        self.post_by_any(Request { parts: &parts, rank, queue, direction, notice }, timeout)
     }
 
     /// Posts by whichever thread and on whichever memory, or finds out what is wrong.
-    fn post_by_any(&self, request: Request<'_>) -> Result<()> {
+    fn post_by_any(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
         let shared = self.shared();
-        let mut entry = match shared.enter(request.queue) {
-            Ok(entry) => entry,
-            Err(code) => return Err(self.not_entered(code)),
-        };
-        let outcome = match &mut *entry {
-            Some(queue) => queue.post(shared, request),
-            None => {
-                drop(entry);
-                return Err(self.no_queue());
+        let mut look_up = LookUp::new(timeout);
+        loop {
+            let mut entry = match shared.enter(request.queue) {
+                Ok(entry) => entry,
+                Err(code) => return Err(self.not_entered(code)),
+            };
+            let outcome = match &mut *entry {
+                Some(queue) => queue.post(shared, request),
+                None => {
+                    drop(entry);
+                    return Err(self.no_queue());
+                }
+            };
+            // Other threads use the queue while this one waits.
+            drop(entry);
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(Refused::Later(now)) => look_up.pause(now)?,
+                Err(refused) => return self.refused(refused, request),
             }
-        };
-        drop(entry);
-        outcome.or_else(|refused| self.refused(refused, request))
+        }
     }
 
     #[cold]
@@ -297,6 +360,7 @@ impl Process {
                 Err(Code(codes::of_error(&error)))
             }
             Refused::ByWorld => self.post_by_world(request),
+            Refused::Later(_) => Err(Code(codes::TIMEOUT)),
         }
     }
 
@@ -333,7 +397,7 @@ impl Process {
             Err(match refused {
                 Refused::Error(error, rank) => state.failed(&error, rank),
                 Refused::Code(code) => code,
-                Refused::ByWorld => Code(codes::ERROR),
+                Refused::ByWorld | Refused::Later(_) => Code(codes::ERROR),
             })
         })
     }
@@ -546,15 +610,14 @@ impl Queue {
             error => Refused::Error(error, to),
         };
         for part in parts {
-            let (offset, len) = there(part);
-            self.stream.find_segment(doing, to, number_of(part.remote.0), offset, len).map_err(failed)?;
+            self.find(doing, (to, number_of(part.remote.0)), there(part))?.map_err(failed)?;
         }
         let layout = Layout::new(self.config.notification_num);
         let mut generation = 0;
         match notice {
             Notice::There(note) => {
                 let (number, word) = (notes_of(note.segment), layout.word(note.id));
-                self.stream.find_segment(NOTIFYING, to, number, word, size_of::<u32>()).map_err(failed)?;
+                self.find(NOTIFYING, (to, number), (word, size_of::<u32>()))?.map_err(failed)?;
                 if is_mapped && self.stream.are_by_message() {
                     return Err(Refused::ByWorld);
                 }
@@ -575,19 +638,25 @@ impl Queue {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
                     // A copied write has no event: the flush of its queue returns its error.
-                    let events = if len < STRAIGHT { Vec::new() } else { vec![self.after_write(shared, to)] };
-                    // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight. The program does
-                    // not change what it posts until a wait, or a purge after an error.
-                    let posted = unsafe { self.stream.post_put_segment(doing, to, number, offset, here, len, events) };
+                    let events = || vec![self.after_write(shared, to)];
+                    // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight or keep. The program
+                    // does not change what it posts until a wait, or a purge after an error.
+                    let posted = unsafe {
+                        match is_mapped {
+                            true => self.stream.post_put_segment(doing, to, number, offset, here, len, Vec::new()),
+                            false => self.stream.queue_put_segment(doing, (to, number), offset, here, len, events),
+                        }
+                    };
                     posted.map_err(failed)?;
                 }
                 if let Notice::There(note) = notice {
                     let number = notes_of(note.segment);
                     let (word, mark) = (layout.word(note.id), layout.mark(note.id));
-                    let after = |offset, word: u32| {
-                        self.stream.put_segment_after(NOTIFYING, to, number, offset, &word.to_ne_bytes())
+                    let after = |offset, word: u32, tell| match is_mapped {
+                        true => self.stream.put_segment_after(NOTIFYING, to, number, offset, &word.to_ne_bytes()),
+                        false => self.stream.queue_word(NOTIFYING, (to, number), offset, word, tell),
                     };
-                    after(word, note.value).and_then(|()| after(mark, MARKED)).map_err(failed)?;
+                    after(word, note.value, false).and_then(|()| after(mark, MARKED, true)).map_err(failed)?;
                 }
             }
             Direction::Read => {
@@ -611,6 +680,24 @@ impl Queue {
             }
         }
         Ok(())
+    }
+
+    /// Finds a range of a segment, or goes on with the look-up that an earlier call has begun.
+    fn find(
+        &mut self,
+        doing: &'static str,
+        place: (usize, u32),
+        (offset, len): (usize, usize),
+    ) -> Result<RuntimeResult<()>, Refused> {
+        let mut ticket = self.look_ups.remove(&place).unwrap_or(None);
+        match self.stream.begin_find(doing, place, offset, len, &mut ticket) {
+            Ok(true) => Ok(Ok(())),
+            Ok(false) => {
+                self.look_ups.insert(place, ticket);
+                Err(Refused::Later(self.stream.virtual_time()))
+            }
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// The event of a long write to rank `to`, when it has ended.

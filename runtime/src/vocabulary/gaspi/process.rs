@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::codes;
 use super::collective::{Differ, Kind, Round};
-use super::config::Config;
+use super::config::{Config, PRINT_MAX};
 use super::groups::Group;
 use super::monitor::{Held, Monitor, Partner};
 use super::queues::Queue;
 use super::shared::Shared;
-use super::state::State;
+use super::state::{State, kind, print};
 use super::types::{Code, GROUP_ALL, QueueId, Rank, Result, State as Health, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
 use crate::hash::mix;
@@ -142,7 +142,7 @@ impl Process {
     /// [`codes::INITED`] in the working phase; [`codes::CONFIG`].
     pub fn config_set(&self, config: Config) -> Result<()> {
         let state = &mut self.monitor.enter()?.state;
-        if state.works || state.starts {
+        if state.works || state.starts || state.ends {
             return Err(Code(codes::INITED));
         }
         config.check()?;
@@ -168,7 +168,7 @@ impl Process {
         let all: Vec<usize> = (0..self.size).filter(|rank| *rank != self.rank).collect();
         let mut entered = self.monitor.enter()?;
         let Held { state, .. } = &mut *entered;
-        if state.works {
+        if state.works || state.ends {
             return Err(Code(codes::INITED));
         }
         if !state.starts {
@@ -228,17 +228,50 @@ impl Process {
     }
 
     /// Ends the working phase of this process: its segments, queues and groups are gone. Waits for no other process, but for those that
-    /// have something under way to its segments. A barrier before it is the program's duty.
+    /// have something under way to its segments, and for those that its queues have something under way to. A barrier before it is the
+    /// program's duty. Resumable: after [`codes::TIMEOUT`] the working phase is over for all other calls, and the next one begins when
+    /// this call has returned something else.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::ERROR`] if a segment cannot be closed.
-    pub fn proc_term(&self, _timeout: Timeout) -> Result<()> {
+    /// [`codes::NOINIT`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if a segment cannot be closed.
+    pub fn proc_term(&self, timeout: Timeout) -> Result<()> {
+        let begun = self.begin_term();
+        if begun == Err(Code(codes::NOINIT)) {
+            return begun;
+        }
+        let ended = self.monitor.wait("proc_term", timeout, &Partner::None, |_, state| {
+            if !state.ends {
+                // Another thread has ended it.
+                return Some(Err(Code(codes::NOINIT)));
+            }
+            let closing: Vec<_> = state.closing.keys().copied().collect();
+            // Each of them makes progress.
+            let left = closing.into_iter().filter(|segment| !state.close(*segment)).count();
+            let is_over = state.retire(None) && left == 0;
+            state.ends = !is_over;
+            is_over.then_some(Ok(()))
+        });
+        if let Err(Code(codes::ERROR)) = ended
+            && let Ok(mut entered) = self.monitor.enter()
+        {
+            entered.state.ends = false;
+        }
+        begun.and(ended)
+    }
+
+    /// The part of [`Process::proc_term`] that waits for nobody.
+    fn begin_term(&self) -> Result<()> {
         let mut entered = self.monitor.enter()?;
         let Held { state, .. } = &mut *entered;
+        if state.ends {
+            return Ok(());
+        }
         state.check_works()?;
-        state.works = false;
+        (state.works, state.ends) = (false, true);
         self.shared().phase.store(0, Ordering::Relaxed);
-        drop(self.shared().take_queues());
+        for (id, queue) in self.shared().take_queues().into_iter().enumerate() {
+            state.retired.push((id as QueueId, queue));
+        }
         state.groups.clear();
         state.commits.clear();
         state.atomics.clear();
@@ -246,7 +279,7 @@ impl Process {
         state.arrivals.passive.take();
         let mut outcome = Ok(());
         for (id, segment) in std::mem::take(&mut state.segments) {
-            outcome = self.end_segment(id, segment).and(outcome);
+            outcome = self.end_segment(state, id, segment).and(outcome);
         }
         outcome
     }
@@ -336,6 +369,24 @@ impl Process {
         self.monitor.wait("proc_kill", timeout, &Partner::None, |world, _| {
             world.engine().job.loss(victim).is_some().then_some(Ok(()))
         })
+    }
+
+    /// Prints a text at the standard output of another process, which need make no call for it: GPI-2's `gaspi_printf_to`. Waits for nobody.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SIZE`] for more than [`PRINT_MAX`](super::PRINT_MAX) bytes; [`codes::ERROR`] if it is
+    /// lost.
+    pub fn print_to(&self, rank: Rank, text: &[u8]) -> Result<()> {
+        let Held { state, world } = &mut *self.monitor.enter()?;
+        state.check_works()?;
+        if text.len() > PRINT_MAX {
+            return Err(Code(codes::INV_SIZE));
+        }
+        match state.check_partner(world, rank)? {
+            to if to == self.rank => print(text),
+            to => state.tell(world, to, kind::PRINT, 0, text),
+        }
+        Ok(())
     }
 
     /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.

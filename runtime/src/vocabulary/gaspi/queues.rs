@@ -42,6 +42,8 @@ pub(super) struct Queue {
     settled: BTreeSet<usize>,
     /// A request has failed since the last purge.
     pub(super) failed: Arc<AtomicBool>,
+    /// Look-ups of segments, by rank and number, whose calls ran into their time limits.
+    pub(super) look_ups: BTreeMap<(usize, u32), Option<u64>>,
     /// Requests were posted to a rank that was lost already. The next wait fails.
     pub(super) refused: bool,
     /// When a partner was first known to have left with requests in flight: time since [`Queue::begun`], or virtual time.
@@ -68,9 +70,22 @@ impl Queue {
         stream.note_used(false);
         let (recent, partners) = (Default::default(), BTreeSet::new());
         let (open, failed, waiters) = (0, Arc::default(), 0);
-        let (settled, left_since) = Default::default();
+        let (settled, left_since, look_ups) = Default::default();
         let (refused, begun) = (false, Instant::now());
-        Ok(Queue { stream, config, recent, open, partners, settled, failed, refused, left_since, begun, waiters })
+        Ok(Queue {
+            stream,
+            config,
+            recent,
+            open,
+            partners,
+            settled,
+            failed,
+            look_ups,
+            refused,
+            left_since,
+            begun,
+            waiters,
+        })
     }
 
     /// Makes progress; tells what has become of the requests.
@@ -87,6 +102,11 @@ impl Queue {
         }
     }
 
+    /// Whether nothing is in flight, of a queue that is gone: its errors are nobody's any more. Makes progress once.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.stream.is_complete("ending a queue"), Ok(true))
+    }
+
     /// The state of the requests that went over a network.
     #[cold]
     fn judge(&mut self, complete: bool, shared: &Shared) -> Progress {
@@ -97,7 +117,8 @@ impl Queue {
         if let Some(rank) = self.stream.take_unmet() {
             return self.fail(rank, shared);
         }
-        if complete {
+        // A look-up whose call has ended may be under way, which no request is.
+        if complete || self.partners.is_empty() {
             return Progress::Complete;
         }
         let unsettled = self.partners.difference(&self.settled);
@@ -345,16 +366,15 @@ impl Process {
         outcome
     }
 
-    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; for these it waits
-    /// without a limit.
+    /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; resumable.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`] while another thread waits for the queue; [`codes::ERROR`] as of
-    /// [`Process::queue_create`].
+    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`], also while another thread waits for the queue; [`codes::ERROR`] as
+    /// of [`Process::queue_create`].
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         drop(self.enter_queue(queue)?);
         let shared = self.shared();
-        let purged = self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
+        self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
             let mut entry = match shared.enter(queue) {
                 Ok(entry) => entry,
                 Err(code) => return Some(Err(code)),
@@ -365,14 +385,46 @@ impl Process {
             }
             if !old.failed.load(Ordering::Relaxed) && old.partners.is_empty() {
                 (old.open, old.refused) = (0, false);
-                return Some(Ok(None));
+            } else {
+                old.clear(shared, queue);
+                // Its interface may have lost connections: the new one has its own.
+                match Queue::new(world, state.config) {
+                    Ok(new) => state.retired.push((queue, std::mem::replace(old, new))),
+                    Err(code) => return Some(Err(code)),
+                }
             }
-            old.clear(shared, queue);
-            // Its interface may have lost connections: the new one has its own.
-            Some(Queue::new(world, state.config).map(|new| Some(std::mem::replace(old, new))))
-        })?;
-        // Waits for what is under way to processes that live.
-        drop(purged);
-        Ok(())
+            drop(entry);
+            // For what is under way to processes that live.
+            state.retire(Some(queue)).then_some(Ok(()))
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::codes;
+    use super::super::process::Process;
+    use super::super::types::{Code, Timeout};
+    use crate::Threads;
+
+    #[test]
+    fn g53_a_queue_that_another_thread_waits_for_is_neither_purged_nor_deleted() {
+        let ran = Threads::new(1).build(|builder| {
+            let process = Process::start(builder).expect("starts");
+            process.proc_init(Timeout::Block).expect("begins");
+            let waiters = |number| {
+                let mut entry = process.shared().enter(0).expect("a place");
+                entry.as_mut().expect("a queue").waiters = number;
+            };
+            waiters(1);
+            assert_eq!(process.queue_purge(0, Timeout::Test), Err(Code(codes::TIMEOUT)));
+            assert_eq!(process.queue_delete(0), Err(Code(codes::ERROR)));
+            waiters(0);
+            assert_eq!(process.queue_purge(0, Timeout::Test), Ok(()));
+            assert_eq!(process.queue_delete(0), Ok(()));
+            process.proc_term(Timeout::Block).expect("ends");
+            process.finish().expect("finishes");
+        });
+        ran.expect("runs");
     }
 }

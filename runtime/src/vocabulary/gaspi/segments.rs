@@ -33,6 +33,17 @@ impl State {
         if fits { Ok(owned) } else { Err(Code(codes::INV_LOC_OFF)) }
     }
 
+    /// Goes on with the end of a deleted segment. Whether it is over.
+    pub(super) fn close(&mut self, segment: SegmentId) -> bool {
+        let Some(owned) = self.closing.get_mut(&segment) else { return true };
+        let is_closed = owned.memory.try_close();
+        let is_over = owned.notes.try_close() && is_closed;
+        if is_over {
+            self.closing.remove(&segment);
+        }
+        is_over
+    }
+
     /// The address of a range of an own segment.
     ///
     /// # Errors
@@ -173,7 +184,7 @@ impl Process {
         state.check_works()?;
         let bytes = usize::try_from(size).ok().filter(|bytes| (1..=isize::MAX as usize).contains(bytes));
         let bytes = bytes.ok_or(Code(codes::INV_SEGSIZE))?;
-        if state.segments.contains_key(&segment) {
+        if state.segments.contains_key(&segment) || state.closing.contains_key(&segment) {
             return Err(Code(codes::INV_SEG));
         }
         if state.segments.len() as u64 >= u64::from(state.config.segment_max) {
@@ -219,17 +230,25 @@ impl Process {
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] if that wait fails: memory of the program must then stay.
     pub fn segment_delete(&self, segment: SegmentId) -> Result<()> {
-        let Held { state, .. } = &mut *self.monitor.enter()?;
-        state.check_works()?;
-        let owned = state.segments.remove(&segment).ok_or(Code(codes::INV_SEG))?;
-        self.end_segment(segment, owned)
+        {
+            let Held { state, .. } = &mut *self.monitor.enter()?;
+            state.check_works()?;
+            let owned = state.segments.remove(&segment).ok_or(Code(codes::INV_SEG))?;
+            self.end_segment(state, segment, owned)?;
+        }
+        // Other threads enter the monitor meanwhile.
+        self.monitor.wait("closing a segment", Timeout::Block, &Partner::None, |_, state| {
+            state.close(segment).then_some(Ok(()))
+        })
     }
 
-    /// Ends a segment that was taken out of the state, by a thread that is in the monitor.
-    pub(super) fn end_segment(&self, segment: SegmentId, owned: Owned) -> Result<()> {
+    /// Begins the end of a segment that was taken out of the state, by a thread that is in the monitor. Whoever waits for it calls
+    /// [`State::close`].
+    pub(super) fn end_segment(&self, state: &mut State, segment: SegmentId, mut owned: Owned) -> Result<()> {
         self.shared().end_segment(segment);
-        let Owned { memory, notes, .. } = owned;
-        memory.close().and(notes.close()).map_err(|error| Code(codes::of_error(&error)))
+        let begun = owned.memory.begin_close().and(owned.notes.begin_close());
+        state.closing.insert(segment, owned);
+        begun.map_err(|error| Code(codes::of_error(&error)))
     }
 
     /// The address of a segment of this process. Other processes may write there at any time.

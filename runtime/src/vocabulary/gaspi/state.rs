@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,8 +12,9 @@ use super::config::Config;
 use super::groups::Group;
 use super::monitor::Partner;
 use super::passive::Passive;
+use super::queues::Queue;
 use super::shared::Shared;
-use super::types::{Code, GroupId, Rank, Result, SegmentId};
+use super::types::{Code, GroupId, QueueId, Rank, Result, SegmentId};
 use crate::error::Loss;
 use crate::message::id;
 use crate::world::{Completion, Fetched, Segment, World};
@@ -27,6 +29,8 @@ pub(super) mod kind {
     pub(in super::super) const RECEIVED: u64 = 3;
     /// The receiver is to end.
     pub(in super::super) const KILL: u64 = 4;
+    /// The receiver is to print a text: its bytes.
+    pub(in super::super) const PRINT: u64 = 5;
 }
 
 /// The header of a message: its kind, a byte, and the life cycle of the sender.
@@ -69,6 +73,12 @@ pub(super) struct State {
     /// Between the first call of `proc_init` and its end.
     pub(super) starts: bool,
     pub(super) segments: BTreeMap<SegmentId, Owned>,
+    /// Segments that are deleted, and that peers may still use.
+    pub(super) closing: BTreeMap<SegmentId, Owned>,
+    /// Queues that are gone, and what they have in flight: by their numbers.
+    pub(super) retired: Vec<(QueueId, Queue)>,
+    /// Between the first call of `proc_term` and its end.
+    pub(super) ends: bool,
     pub(super) groups: BTreeMap<GroupId, Group>,
     /// Groups of the same ranks so far, by the digest of the ranks.
     pub(super) commits: BTreeMap<u64, u64>,
@@ -95,6 +105,9 @@ impl State {
             works: false,
             starts: false,
             segments: BTreeMap::new(),
+            closing: BTreeMap::new(),
+            retired: Vec::new(),
+            ends: false,
             groups: BTreeMap::new(),
             commits: BTreeMap::new(),
             shared,
@@ -108,6 +121,12 @@ impl State {
     /// [`codes::NOINIT`].
     pub(super) fn check_works(&self) -> Result<()> {
         if self.works { Ok(()) } else { Err(Code(codes::NOINIT)) }
+    }
+
+    /// Goes on with the end of queues that are gone. Whether no queue of this number, or of any, is left.
+    pub(super) fn retire(&mut self, of: Option<QueueId>) -> bool {
+        self.retired.retain(|(_, queue)| !queue.is_over());
+        !self.retired.iter().any(|(id, _)| of.is_none_or(|of| of == *id))
     }
 
     /// Notes who of `partner` is lost, if somebody is.
@@ -190,6 +209,12 @@ impl State {
     }
 }
 
+/// Writes a text to the standard output. A closed one is nobody's error.
+pub(super) fn print(text: &[u8]) {
+    let mut output = std::io::stdout().lock();
+    let _ = output.write_all(text).and_then(|()| output.flush());
+}
+
 impl Arrivals {
     /// Takes a message; `None` if it is none of ours.
     fn take(&self, from: usize, bytes: &[u8]) -> Option<()> {
@@ -202,6 +227,7 @@ impl Arrivals {
                 let name = Name { group, kind, number, from: member, is_up: byte != 0 };
                 self.collectives.borrow_mut().insert(name, value.to_vec());
             }
+            kind::PRINT => print(rest),
             // Of an earlier life cycle.
             _ if life != self.life.get() => {}
             kind::PASSIVE => {
