@@ -7,7 +7,7 @@ use bellwether_runtime::transport::AtomicOp;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::{Completion, Counter, Error, Event, Result, Simulated, Transport, World};
 
-use super::super::{Through, everywhere, threads};
+use super::super::{Through, everywhere, is_full, threads};
 
 const LEN: usize = 3000;
 
@@ -279,14 +279,13 @@ fn nothing_of_a_context_reaches_a_segment_that_was_closed() {
         let (open, over) = (AtomicU32::new(0), AtomicBool::new(false));
         let (done, refused) = (AtomicU64::new(0), AtomicU64::new(0));
         let results = threads(2, transport).run(|world| -> Result<()> {
-            const ROUNDS: usize = 40;
             const BYTES: usize = 64 << 10;
             // First taken by nobody.
             let memory: Vec<AtomicU64> = (0..BYTES / 8).map(|_| AtomicU64::new(0)).collect();
             world.barrier()?;
             if world.rank() == 1 {
                 let mut spacers = Vec::new();
-                for round in 0..ROUNDS {
+                for round in 0..if is_full() { 40 } else { 10 } {
                     let own = match attach {
                         // SAFETY: atomics, which outlive the segment.
                         true => unsafe { world.segment_at(None, memory[0].as_ptr().cast(), BYTES) }?,
