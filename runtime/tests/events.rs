@@ -29,11 +29,6 @@ use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{AtomicOp, Memory};
 use bellwether_runtime::{Completion, Counter, Error, Event, Result, Settings, Simulated, Threads, Transport, World};
 
-/// Whether all rounds and seeds are asked for (`ROWS_FULL`, which `ci/test full` sets), or some of each kind.
-fn is_full() -> bool {
-    std::env::var_os("ROWS_FULL").is_some()
-}
-
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn threads(ranks: usize, transport: Transport) -> Threads {
@@ -58,7 +53,7 @@ where
         let shared = shared();
         all_well("threads", threads(ranks, transport).run(|world| program(world, &shared)).expect("ranks start"));
     }
-    check(name, if is_full() { 2 } else { 1 }, |seed| {
+    check(name, if std::env::var_os("ROWS_FULL").is_some() { 2 } else { 1 }, |seed| {
         let wild = Config::new(3, seed).wild();
         let mut narrow = wild.clone();
         (narrow.flow.slots, narrow.flow.credits, narrow.flow.fragment) = (1, 1, 8);
