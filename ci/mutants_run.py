@@ -50,6 +50,8 @@ def environment(scratch):
         "C_PROGRAMS_BUILD": str(scratch / "build" / "debug"),
         "CARGO_TERM_COLOR": "never",
         "CARGO_PROFILE_DEV_DEBUG": "0",
+        # A seed or a size that only `ci/test full` tries may be the one that notices.
+        "ROWS_FULL": "1",
         # A broken line may well leave something unused.
         "RUSTFLAGS": "--cap-lints=allow",
         # A panic in a rank that is a process is shown by the test that started it.

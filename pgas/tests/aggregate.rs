@@ -4,7 +4,7 @@ mod common;
 
 use bellwether::aggregate::{Addend, Aggregator, Blocks, Cyclic, Options, Places, Route};
 use bellwether::{Error, GlobalPtr, Result, Symmetric, World};
-use common::{Chance, everywhere, on_threads};
+use common::{Chance, everywhere, is_full, on_threads};
 
 /// Blocks of different lengths: rank r has r + 1 times `unit`, the last what is left.
 struct Uneven {
@@ -170,6 +170,10 @@ fn two_hops_lead_where_one_does() {
 #[test]
 fn tables_of_many_buckets() {
     on_threads("tables_of_many_buckets", |world| {
+        // Every rank computes what all ranks bring.
+        if world.size() > 5 && !is_full() {
+            return Ok(());
+        }
         let extent = 300_000 + world.size();
         let blocks = Blocks::new(extent, world.size());
         check(world, &blocks, blocks.block(), 30_000, &options(world, 200_000))?;

@@ -53,7 +53,7 @@ where
         let shared = shared();
         all_well("threads", threads(ranks, transport).run(|world| program(world, &shared)).expect("ranks start"));
     }
-    check(name, 2, |seed| {
+    check(name, if std::env::var_os("ROWS_FULL").is_some() { 2 } else { 1 }, |seed| {
         let wild = Config::new(3, seed).wild();
         let mut narrow = wild.clone();
         (narrow.flow.slots, narrow.flow.credits, narrow.flow.fragment) = (1, 1, 8);

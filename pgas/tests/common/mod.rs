@@ -19,9 +19,14 @@ pub fn on_threads(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
     }
 }
 
+/// Whether all sizes and seeds are asked for (`ROWS_FULL`, which `ci/test full` sets), or some of each kind.
+pub fn is_full() -> bool {
+    std::env::var_os("ROWS_FULL").is_some()
+}
+
 /// Runs `program` on simulated networks: an unordered one, and one that in addition has one credit and fragments of a byte.
 pub fn on_networks(name: &str, program: impl Fn(&World) -> Result<()> + Sync) {
-    sim::check(name, 2, |seed| {
+    sim::check(name, if is_full() { 2 } else { 1 }, |seed| {
         for ranks in [1, 2, 3, 5, 7] {
             let wild = sim::Config::new(ranks, seed).wild();
             let _guard = watchdog::guard(format!("{name} on {ranks} simulated ranks"), LIMIT);

@@ -54,7 +54,7 @@ fn networks(ranks: usize, seed: u64) -> Vec<(&'static str, Config)> {
 
 fn on_networks(ranks: &[usize], body: impl Fn(&World) -> Result<()> + Sync) {
     for &ranks in ranks {
-        sim::check("contexts", 2, |seed| {
+        sim::check("contexts", if std::env::var_os("ROWS_FULL").is_some() { 2 } else { 1 }, |seed| {
             for (network, config) in networks(ranks, seed) {
                 let what = format!("{network}, {ranks} simulated ranks, seed {seed}");
                 let _guard = watchdog::guard(what.clone(), LIMIT);

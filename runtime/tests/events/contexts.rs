@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bellwether_runtime::transport::AtomicOp;
-use bellwether_runtime::{Completion, Context, Counter, Error, Event, Result, Transport, World};
+use bellwether_runtime::{Completion, Context, Counter, Error, Event, Result, Settings, Threads, Transport, World};
 
-use super::{everywhere, threads};
+use super::{DEADLINE, everywhere, threads};
 
 /// Messages of a context, by whichever route: the source may be changed at once, the handler's end is told by the world's thread.
 fn messages_of_a_context(world: &World, _: &()) -> Result<()> {
@@ -192,7 +192,10 @@ fn a_context_that_outlives_its_world_waits_for_no_receipt() {
 #[test]
 fn a_future_of_an_operation_that_was_not_begun_is_an_error() {
     for transport in [Transport::Auto, Transport::ShmContract] {
-        let results = threads(2, transport).run(|world| -> Result<()> {
+        let mut settings = Settings::default();
+        // A message that is too long stays short.
+        (settings.transport, settings.message_memory) = (transport, 8 << 20);
+        let results = Threads::new(2).settings(settings).deadline(DEADLINE).run(|world| -> Result<()> {
             let (me, size) = (world.rank(), world.size());
             let numbers = world.alloc::<u64>(8)?;
             let (context, array) = (world.context()?, numbers.for_threads());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bellwether_runtime::transport::sim::{Config, Network, Random, check};
 use bellwether_runtime::{Error, Max, Min, Result, Settings, Simulated, Sum, Team, Threads, Transport, World};
 
-use super::{job, networks};
+use super::{is_full, job, networks};
 
 const ROUNDS: u64 = 12;
 
@@ -139,12 +139,12 @@ fn survive(name: &str, seeds: u64, ranks: &[usize], most: usize) {
 
 #[test]
 fn survivors_of_one_death_agree_and_go_on() {
-    survive("survivors::survivors_of_one_death_agree_and_go_on", 4, &[2, 3, 5], 1);
+    survive("survivors::survivors_of_one_death_agree_and_go_on", if is_full() { 4 } else { 1 }, &[2, 3, 5], 1);
 }
 
 #[test]
 fn survivors_of_several_deaths_agree_and_go_on() {
-    survive("survivors::survivors_of_several_deaths_agree_and_go_on", 4, &[4, 7], 3);
+    survive("survivors::survivors_of_several_deaths_agree_and_go_on", if is_full() { 4 } else { 1 }, &[4, 7], 3);
 }
 
 /// Messages that each rank sends to each other one before it finishes.
@@ -152,7 +152,8 @@ const LAST_WORDS: u64 = 20;
 
 #[test]
 fn who_lives_finishes_though_others_die_while_they_finish() {
-    check("survivors::who_lives_finishes_though_others_die_while_they_finish", 20, |seed| {
+    let seeds = if is_full() { 20 } else { 5 };
+    check("survivors::who_lives_finishes_though_others_die_while_they_finish", seeds, |seed| {
         let straggling = [("straggling", Config::new(4, seed).straggling())];
         for (network, config) in networks(4, seed).into_iter().chain(straggling) {
             let job = job(config).settings(surviving());
