@@ -224,7 +224,7 @@ impl Segment {
         if !is_left || !self.closing || !self.engine.is_unused(self.number, self.generation) {
             return false;
         }
-        self.engine.end_close(self.number, self.generation);
+        self.engine.segments.end_close(self.number, self.generation);
         self.open = false;
         self.give_memory_back();
         true

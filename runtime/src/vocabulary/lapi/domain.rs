@@ -40,6 +40,8 @@ pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
 const TIMEOUT: i32 = 900;
 /// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
+/// Turns of the engine after which a wait that failed does not look further for what a lost task had sent.
+const TURNS: usize = 16;
 /// Most faults that are kept; later ones are dropped. Chosen: the first ones show the cause.
 const FAULTS: usize = 64;
 
@@ -401,11 +403,24 @@ fn wait_for<const TELL: bool, R>(
             return Ok(outcome);
         }
         match waited {
-            Ok(()) | Err(Error::TimedOut { .. }) if TELL => domain.take_fault()?,
-            Ok(()) | Err(Error::TimedOut { .. }) => {}
+            Ok(()) | Err(Error::TimedOut { .. }) => {
+                // A task that left is no error of the wait. Between two such turns all that it had sent is delivered.
+                if waited.is_err() {
+                    domain.end_lost();
+                }
+                if TELL {
+                    domain.take_fault()?;
+                }
+            }
             Err(error) => {
-                // The wait has delivered what the lost task had sent.
-                domain.end_lost_now();
+                // The wait may have ended before all was delivered that a lost task had sent.
+                if !matches!(error, Error::Forked { .. }) {
+                    domain.end_lost();
+                    // With more to deliver, a later poll goes on.
+                    if (0..TURNS).any(|_| engine.turn() == 0) {
+                        domain.end_lost();
+                    }
+                }
                 return Err(codes::of_error(&error));
             }
         }

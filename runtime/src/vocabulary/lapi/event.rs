@@ -43,24 +43,35 @@ impl Event {
     }
 }
 
+/// By whom nothing is let happen: no lost task fails such an event.
+pub(super) const NOBODY: usize = usize::MAX;
+
 /// What a number of an [`Event`] stands for.
 pub(super) enum Deferred {
     /// Runs when the source may be changed, or cannot be asked for any more; the target.
     Send(SendHandler, *mut c_void, usize),
     /// Runs as a completion handler when what was asked for is here.
     Here(CompletionHandler, *mut c_void),
-    /// Happens when it has been called so many times.
-    Last(u64, Event),
+    /// Happens when it has been called so many times, or fails then, if one of the calls was a failure.
+    Last(u64, Event, Option<i32>),
     /// The signal of a message with closures.
     Signal(Signal),
 }
 
 impl Domain {
-    /// Makes an event of what is to happen. Task `by` lets it happen; if that is lost, it fails.
+    /// Makes an event of what is to happen. Task `by` lets it happen; if that is lost, it fails. [`NOBODY`] until [`Domain::arm`]: while its
+    /// call is made, the call tells of a lost task.
     pub(super) fn defer(&self, by: usize, what: Deferred) -> Event {
         let event = Event::deferred(self.next_number());
         self.deferred.borrow_mut().insert(event.0, (by, what));
         event
+    }
+
+    /// From now on task `by` lets `event` happen, if it is a deferred one that is still to happen: the call that caused it was made.
+    pub(super) fn arm(&self, event: Event, by: usize) {
+        if let Some((now, _)) = self.deferred.borrow_mut().get_mut(&event.0) {
+            *now = by;
+        }
     }
 
     /// Forgets an event: from now on nothing happens.
@@ -74,14 +85,24 @@ impl Domain {
     /// code. Completion handlers have no argument for it, and do not run.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
-        let failed = self.deferred.borrow_mut().remove(&event.0);
+        let mut deferred = self.deferred.borrow_mut();
+        if let Some((_, Deferred::Last(left, _, failed))) = deferred.get_mut(&event.0) {
+            failed.get_or_insert(code);
+            *left -= 1;
+            // The source is read until the last call.
+            if *left != 0 {
+                return;
+            }
+        }
+        let failed = deferred.remove(&event.0);
+        drop(deferred);
         match failed {
             Some((_, Deferred::Signal(signal))) => self.signal(signal, Err(code), from),
             Some((_, Deferred::Send(handler, own, to))) => {
                 let _running = self.runs(Running::Local);
                 self.call_send_handler((handler, own), (to, code), from);
             }
-            Some((_, Deferred::Last(_, then))) => self.fail_event(then, code, from),
+            Some((_, Deferred::Last(_, then, failed))) => self.fail_event(then, failed.unwrap_or(code), from),
             Some((_, Deferred::Here(..))) | None => {}
         }
     }
@@ -107,7 +128,7 @@ impl Domain {
 
     /// Lets `event`, a [`Deferred::Last`], wait for one more call.
     pub(super) fn one_more(&self, event: Event) {
-        if let Some((_, Deferred::Last(left, _))) = self.deferred.borrow_mut().get_mut(&event.0) {
+        if let Some((_, Deferred::Last(left, ..))) = self.deferred.borrow_mut().get_mut(&event.0) {
             *left += 1;
         }
     }
@@ -156,7 +177,7 @@ impl Domain {
     #[cold]
     fn run_deferred(&self, event: Event, from: usize) {
         let mut deferred = self.deferred.borrow_mut();
-        if let Some((_, Deferred::Last(left, _))) = deferred.get_mut(&event.0) {
+        if let Some((_, Deferred::Last(left, ..))) = deferred.get_mut(&event.0) {
             *left -= 1;
             if *left != 0 {
                 return;
@@ -175,7 +196,11 @@ impl Domain {
                 self.enqueue(Work { of: 0, handler, parameter, finish });
             }
             Some(Deferred::Signal(signal)) => self.signal(signal, Ok(()), from),
-            Some(Deferred::Last(_, then)) => {
+            Some(Deferred::Last(_, then, Some(code))) => {
+                drop(running);
+                self.fail_event(then, code, from);
+            }
+            Some(Deferred::Last(_, then, None)) => {
                 drop(running);
                 // SAFETY: the caller of the transfer guarantees it for the counter that it gave.
                 unsafe { self.happen(then, from) };

@@ -272,17 +272,20 @@ impl<'a> Sending<'a> {
         // A counter moves at once where the message has its own copy of the data.
         let (origin, counter) = match origin.as_ref().and_then(Signal::counter).cloned() {
             Some(counter) => (Event::counter(Arc::as_ptr(&counter)), Some(counter)),
-            None => (domain.event_of(to, origin), None),
+            None => (domain.event_of(origin), None),
         };
-        let completion = domain.event_of(to, completion);
+        let completion = domain.event_of(completion);
         let keep: Keep = Some((data, counter));
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
         // - the domain holds the signals of the other events until these have come;
         // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
         let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
-        if let (Err(_), Ok(domain)) = (&sent, port::enter(handle)) {
-            [origin, completion].into_iter().filter(|event| event.is_deferred()).for_each(|event| domain.forget(event));
+        let mut events = [origin, completion].into_iter().filter(|event| event.is_deferred()).peekable();
+        if events.peek().is_some()
+            && let Ok(domain) = port::enter(handle)
+        {
+            events.for_each(|event| if sent.is_ok() { domain.arm(event, to) } else { domain.forget(event) });
         }
         sent.map_err(Code)
     }

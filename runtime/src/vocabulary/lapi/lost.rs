@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::codes;
 use super::domain::Domain;
+use super::event::NOBODY;
 
 /// How often the thread of interrupt mode looks for dead peers where no supervisor does. Chosen: as waits do between two sleeps, at most.
 const LOOK: Duration = Duration::from_millis(50);
@@ -45,18 +46,11 @@ impl Domain {
         }
     }
 
-    /// Ends what waits for lost tasks. What they had sent was delivered.
-    #[cold]
-    pub(super) fn end_lost_now(&self) {
-        if self.owes() && self.world.engine().failures.any_gone() {
-            self.end_for(&self.lost_tasks());
-        }
-    }
-
     /// The lost tasks for which something waits.
     #[cold]
     fn lost_tasks(&self) -> Vec<usize> {
-        let mut tasks: Vec<usize> = self.deferred.borrow().values().map(|(by, _)| *by).collect();
+        let mut tasks: Vec<usize> =
+            self.deferred.borrow().values().map(|(by, _)| *by).filter(|by| *by != NOBODY).collect();
         tasks.extend(self.outgoing.borrow().values().map(|(to, _)| *to));
         tasks.extend(self.groups.borrow().keys().map(|(from, _)| *from));
         tasks.sort_unstable();

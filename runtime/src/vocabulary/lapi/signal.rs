@@ -1,9 +1,10 @@
 //! Signals: what happens at the events of a message with closures. A counter moves, a bell rings, a future ends or a function runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::domain::{Domain, LOC_ADDRTBL_SZ, enter_outside, wait};
-use super::event::{Deferred, Event};
+use super::event::{Deferred, Event, NOBODY};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
@@ -144,9 +145,9 @@ impl Lapi {
 }
 
 impl Domain {
-    /// Defers a signal, and returns its event for a message to task `to`.
-    pub(super) fn event_of(&self, to: usize, signal: Option<Signal>) -> Event {
-        signal.map_or(Event::NONE, |signal| self.defer(to, Deferred::Signal(signal)))
+    /// Defers a signal, and returns its event for a message that is sent next; [`Domain::arm`] then.
+    pub(super) fn event_of(&self, signal: Option<Signal>) -> Event {
+        signal.map_or(Event::NONE, |signal| self.defer(NOBODY, Deferred::Signal(signal)))
     }
 
     /// Performs a signal, for a message of task `from`, or one to it.
@@ -203,7 +204,11 @@ impl Domain {
         let is_once = targets.get(&index).is_some_and(|signal| signal.again().is_none());
         let failed = if is_once { targets.remove(&index) } else { None };
         drop(targets);
-        failed.into_iter().for_each(|signal| self.signal(signal, Err(code), from));
+        let Some(signal) = failed else { return };
+        // A function may panic, and this may run in a drop.
+        if catch_unwind(AssertUnwindSafe(|| self.signal(signal, Err(code), from))).is_err() {
+            self.panicked(from);
+        }
     }
 
     /// The target event and the completion event of a message cannot happen. Functions and futures get the error; counters do not move and

@@ -15,7 +15,7 @@ use super::arrive::words;
 use super::calls;
 use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
-use super::event::{Deferred, Event, happen_at_once};
+use super::event::{Deferred, Event, NOBODY, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
 use super::queue::{self, Finish, Work};
@@ -126,7 +126,7 @@ struct Parts {
 unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     let room = domain.room();
-    let last = if event == Event::NONE { event } else { domain.defer(parts.to, Deferred::Last(1, event)) };
+    let last = if event == Event::NONE { event } else { domain.defer(NOBODY, Deferred::Last(1, event, None)) };
     drop(domain);
     // SAFETY: the caller's guarantees are the same.
     let sent = unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code);
@@ -497,13 +497,13 @@ impl Domain {
                 self.arrived(from, finish.ticket);
                 let pieces =
                     bytes.chunks_exact(24).filter_map(words::<3>).map(|([from, place, len], _)| (from, place, len));
-                let asked: u64 = pieces.clone().map(|piece| piece.2).sum();
+                let asked = pieces.clone().fold(0, |sum: u64, piece| sum.saturating_add(piece.2));
                 let parts = Parts { to: from, name: Name { number, total }, target: 0, completion: 0 };
                 // A poll runs this, inside the port: parts are kept if there is no room.
                 // SAFETY: the caller of the get guarantees that the memory may be read until its group is done.
                 let sent = unsafe { send_each(self.handle, &parts, pieces, self.room(), Event::NONE) };
                 if let Err((code, sent)) = sent {
-                    let missing = asked - sent;
+                    let missing = asked.saturating_sub(sent);
                     self.fail(Refusal::new(code, What::Get, missing).failure(from, self.world.rank(), from));
                     self.tell(from, kind::MISSING, &[number, total, missing, code as u64]);
                 }

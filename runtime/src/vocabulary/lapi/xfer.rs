@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use self::transfer::Xfer;
 use super::domain::LOC_ADDRTBL_SZ;
-use super::event::{Deferred, Event};
+use super::event::{Deferred, Event, NOBODY};
 use super::one_sided::{self, Change, Transfer};
 use super::send::{self, Message};
 use super::types::{Handle, SendHandler};
@@ -268,12 +268,15 @@ fn with_event(
     transfer: impl FnOnce(Event) -> Result<(), i32>,
 ) -> Result<(), i32> {
     let Some(function) = function else { return transfer(Event::counter(counter)) };
-    let event = port::enter(handle)?.defer(to as usize, function);
-    transfer(event).inspect_err(|_| {
-        if let Ok(domain) = port::enter(handle) {
-            domain.forget(event);
+    let event = port::enter(handle)?.defer(NOBODY, function);
+    let transferred = transfer(event);
+    if let Ok(domain) = port::enter(handle) {
+        match transferred {
+            Ok(()) => domain.arm(event, to as usize),
+            Err(_) => domain.forget(event),
         }
-    })
+    }
+    transferred
 }
 
 /// `LAPI_Xfer`: the transfer that a union names. The codes are those of the direct call; [`codes::XFER_CMD`] for another type, or null.
