@@ -5,6 +5,7 @@ mod fixture;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -294,6 +295,68 @@ fn a_target_event_that_panics_ends_its_message_alone() {
         }
         assert_eq!(told, 2, "each once");
         lapi.gfence().expect("nothing else is wrong");
+        lapi.finish().expect("finishes");
+    });
+}
+
+/// Handlers of a message panic, and the function of its target event, which is told so, does as well: in the header handler, in the
+/// completion handler in its place, and in one of the handlers' thread, which goes on.
+#[test]
+fn a_target_event_may_panic_when_it_is_told_of_a_panic() {
+    run("a target event of a panic", |builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let me = lapi.rank();
+        let takes = |_: &HandlerContext<'_>, _: &Announced<'_>| Answer::vec(Vec::new());
+        lapi.handler(1, |_, _| panic!("a header handler of the test")).expect("an index of the table");
+        let inline = move |context: &HandlerContext<'_>, announced: &Announced<'_>| {
+            takes(context, announced).then_inline(|_, _| panic!("a completion handler of the test"))
+        };
+        lapi.handler(2, inline).expect("an index of the table");
+        let queued = move |context: &HandlerContext<'_>, announced: &Announced<'_>| {
+            takes(context, announced).then(|_, _| panic!("a completion handler of the test"))
+        };
+        lapi.handler(3, queued).expect("an index of the table");
+        let whole = move |context: &HandlerContext<'_>, announced: &Announced<'_>| {
+            takes(context, announced).then(|_, landed| drop(landed))
+        };
+        lapi.handler(4, whole).expect("an index of the table");
+        let called = Arc::new(AtomicUsize::new(0));
+        for index in 1..4 {
+            let called = Arc::clone(&called);
+            let told = Signal::call(move |outcome| {
+                called.fetch_add(1, Ordering::Relaxed);
+                outcome.expect("told of a panic");
+            });
+            lapi.target_event(index, told).expect("an index of the table");
+        }
+        // A panic comes out of the call that ran the handler, too.
+        let quietly = |call: &dyn Fn() -> Result<(), Code>| {
+            catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Code(codes::HANDLER_PANICKED)))
+        };
+        for index in 1..4 {
+            watchdog::at(format!("handler {index}"));
+            let done = Completion::new();
+            lapi.message(me, index).data(vec![1; 8]).target(index).completion(&done).send().expect("sends");
+            loop {
+                match quietly(&|| lapi.wait_completion(&done)) {
+                    Err(Code(codes::HANDLER_PANICKED)) => {}
+                    Err(Code(code)) => break assert_eq!(code, codes::RUNTIME),
+                    Ok(()) => panic!("its handler has panicked"),
+                }
+            }
+        }
+        watchdog::at("the next handlers");
+        loop {
+            let own = Arc::new(Counter::new());
+            lapi.message(me, 4).completion(&own).send().expect("sends");
+            while quietly(&|| lapi.wait(&own, 1).map(drop)).is_err() {}
+            if called.load(Ordering::Relaxed) == 3 {
+                break;
+            }
+        }
+        while quietly(&|| lapi.fence()).is_err() {}
+        lapi.gfence().expect("all is told");
+        assert_eq!(called.load(Ordering::Relaxed), 3, "each once");
         lapi.finish().expect("finishes");
     });
 }
