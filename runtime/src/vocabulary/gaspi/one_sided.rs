@@ -690,7 +690,12 @@ impl Queue {
         (offset, len): (usize, usize),
     ) -> Result<RuntimeResult<()>, Refused> {
         let mut ticket = self.look_ups.remove(&place).unwrap_or(None);
-        match self.stream.begin_find(doing, place, offset, len, &mut ticket) {
+        let found = self.stream.begin_find(doing, place, offset, len, &mut ticket);
+        // A copy of the table has ended: other look-ups there that waited for it may come after a segment was made.
+        if ticket.is_some() && !matches!(found, Ok(false)) {
+            self.look_ups.retain(|(rank, _), _| *rank != place.0);
+        }
+        match found {
             Ok(true) => Ok(Ok(())),
             Ok(false) => {
                 self.look_ups.insert(place, ticket);

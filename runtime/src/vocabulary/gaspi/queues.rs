@@ -374,7 +374,12 @@ impl Process {
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         drop(self.enter_queue(queue)?);
         let shared = self.shared();
+        // Once: what other threads post from then on is not given up.
+        let mut is_purged = false;
         self.monitor.wait("purging a queue", timeout, &Partner::None, |world, state| {
+            if is_purged {
+                return state.retire(Some(queue)).then_some(Ok(()));
+            }
             let mut entry = match shared.enter(queue) {
                 Ok(entry) => entry,
                 Err(code) => return Some(Err(code)),
@@ -394,6 +399,7 @@ impl Process {
                 }
             }
             drop(entry);
+            is_purged = true;
             // For what is under way to processes that live.
             state.retire(Some(queue)).then_some(Ok(()))
         })
