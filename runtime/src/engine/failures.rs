@@ -22,7 +22,7 @@ pub(crate) struct Failures {
     ignores: Cell<bool>,
     /// How many ranks that are gone this rank goes on without.
     accepted: Cell<u64>,
-    /// Operations run inside a poll, which must not wait for what the roster tells of a peer.
+    /// A poll of this rank runs operations: an error does not wait until the roster tells why a peer is lost.
     polling: Cell<bool>,
 }
 

@@ -20,7 +20,7 @@ use crate::transport::{Region, Width};
 pub(crate) struct Segments {
     mapped: Arc<MappedSegments>,
     books: RefCell<Books>,
-    /// What it gives to segments of its own slot.
+    /// The memory of this rank's slot that its segments take.
     memory: RefCell<OwnSegments>,
     /// Other ranks' closes that this one has not answered yet.
     leaving: RefCell<Vec<Leaving>>,

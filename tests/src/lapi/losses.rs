@@ -46,7 +46,7 @@ fn outcome(lapi: &Lapi, virtual_time: bool, completion: &mut Completion) -> bell
     for waits in 0.. {
         match completion.outcome() {
             Some(outcome) => return outcome,
-            // Such a wait ends by each failure that it is told of, of which there are a few.
+            // Each failure that this task is told of ends one wait. There are a few.
             None if virtual_time => {
                 assert!(waits < 100, "it never ends");
                 assert_eq!(lapi.wait(&Counter::new(), 1), Err(Code(codes::PEER_LOST)));
@@ -144,7 +144,7 @@ pub fn events_of_a_lost_task(builder: Builder, death: &Death<'_>) {
     }
     let fenced = lapi.gfence();
     if death.virtual_time && me == 1 {
-        // What it would send might arrive before the death, which may come before it has left the fence.
+        // Task 1 sends nothing: the death may come while it is in the fence, and its message could arrive before that.
         return assert_eq!(fenced.and_then(|()| lapi.wait(&Counter::new(), 1)), Err(Code(codes::PEER_LOST)));
     }
     fenced.expect("all have registered");

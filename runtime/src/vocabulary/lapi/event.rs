@@ -59,11 +59,11 @@ pub(super) enum Deferred {
 }
 
 impl Domain {
-    /// Makes an event of what is to happen. Task `by` lets it happen; if that is lost, it fails. [`NOBODY`] until [`Domain::arm`]: while its
-    /// call is made, the call tells of a lost task.
-    pub(super) fn defer(&self, by: usize, what: Deferred) -> Event {
+    /// Makes an event of what is to happen. No lost task fails it before [`Domain::arm`]: until then the call that causes it returns the
+    /// error.
+    pub(super) fn defer(&self, what: Deferred) -> Event {
         let event = Event::deferred(self.next_number());
-        self.deferred.borrow_mut().insert(event.0, (by, what));
+        self.deferred.borrow_mut().insert(event.0, (NOBODY, what));
         event
     }
 

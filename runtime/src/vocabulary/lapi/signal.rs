@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::domain::{Domain, LOC_ADDRTBL_SZ, enter_outside, wait};
-use super::event::{Deferred, Event, NOBODY};
+use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
@@ -147,7 +147,7 @@ impl Lapi {
 impl Domain {
     /// Defers a signal, and returns its event for a message that is sent next; [`Domain::arm`] then.
     pub(super) fn event_of(&self, signal: Option<Signal>) -> Event {
-        signal.map_or(Event::NONE, |signal| self.defer(NOBODY, Deferred::Signal(signal)))
+        signal.map_or(Event::NONE, |signal| self.defer(Deferred::Signal(signal)))
     }
 
     /// Performs a signal, for a message of task `from`, or one to it.

@@ -15,7 +15,7 @@ use super::arrive::words;
 use super::calls;
 use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
-use super::event::{Deferred, Event, NOBODY, happen_at_once};
+use super::event::{Deferred, Event, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
 use super::queue::{self, Finish, Work};
@@ -126,7 +126,7 @@ struct Parts {
 unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     let room = domain.room();
-    let last = if event == Event::NONE { event } else { domain.defer(NOBODY, Deferred::Last(1, event, None)) };
+    let last = if event == Event::NONE { event } else { domain.defer(Deferred::Last(1, event, None)) };
     drop(domain);
     // SAFETY: the caller's guarantees are the same.
     let sent = unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code);

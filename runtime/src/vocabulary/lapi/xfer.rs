@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use self::transfer::Xfer;
 use super::domain::LOC_ADDRTBL_SZ;
-use super::event::{Deferred, Event, NOBODY};
+use super::event::{Deferred, Event};
 use super::one_sided::{self, Change, Transfer};
 use super::send::{self, Message};
 use super::types::{Handle, SendHandler};
@@ -268,7 +268,7 @@ fn with_event(
     transfer: impl FnOnce(Event) -> Result<(), i32>,
 ) -> Result<(), i32> {
     let Some(function) = function else { return transfer(Event::counter(counter)) };
-    let event = port::enter(handle)?.defer(NOBODY, function);
+    let event = port::enter(handle)?.defer(function);
     let transferred = transfer(event);
     if let Ok(domain) = port::enter(handle) {
         match transferred {
