@@ -3,10 +3,10 @@
 mod common;
 
 use std::cell::OnceCell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 
 use bellwether::aggregate::{Options, Route};
-use bellwether::{DistHashMap, DistQueue, Error, Result, Settings, Simulated, Threads, World, sim};
+use bellwether::{DistHashMap, DistQueue, Error, Loss, Result, Settings, Simulated, Threads, World, sim};
 use bellwether_tests::watchdog;
 use common::{Chance, LIMIT, everywhere};
 
@@ -124,6 +124,40 @@ fn what_is_closed_at_one_rank_is_an_error_for_its_keys_alone() {
         }
         Ok(())
     });
+}
+
+/// Rank 0 leaves, and rank 1 drops its map because of that: rank 0 is what went wrong.
+#[test]
+fn who_dropped_a_map_because_another_left_is_not_named() {
+    let _guard = watchdog::guard("who_dropped_a_map_because_another_left_is_not_named", LIMIT);
+    let (dropped, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+    let ends = Threads::new(3).run(|world| {
+        let map = DistHashMap::<u64, u64>::new(world)?;
+        world.barrier()?;
+        match world.rank() {
+            0 => {}
+            1 => {
+                assert!(matches!(world.barrier(), Err(Error::PeerLost { rank: 0, .. })));
+                drop(map);
+                dropped.store(true, Ordering::Release);
+                while !asked.load(Ordering::Acquire) {
+                    let _ = world.poll();
+                }
+            }
+            _ => {
+                while !dropped.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                let key = (0..).find(|key| map.owner(key) == 1).expect("each rank has keys");
+                let named = |end: Error| matches!(end, Error::PeerLost { rank: 0, cause: Loss::Left, .. });
+                assert!(map.get(&key).is_err_and(named));
+                assert!(map.get_many(&[key]).is_err_and(named));
+                asked.store(true, Ordering::Release);
+            }
+        }
+        Ok::<(), Error>(())
+    });
+    ends.expect("the job starts").into_iter().for_each(|end| end.expect("each does its part"));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use bellwether_runtime::{CodeOffset, Error, Result, World};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::bad;
 use super::part::{Part, decode};
+use super::{bad, dropped};
 use crate::aggregate::{Draft, Eager, Feed, Form, Options, Port, Record, Sink};
 
 /// What a request does to an entry: takes the key and the argument, as they travel.
@@ -344,7 +344,7 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
         encode: impl FnOnce(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<bool> {
         if self.requests.lost() > 0 && self.requests.has_lost(owner) {
-            return Err(dropped(owner));
+            return Err(dropped(self.requests.world(), owner));
         }
         let mut draft = self.draft.borrow_mut();
         let call = self.pending.borrow().number;
@@ -381,7 +381,7 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
             return Err(bad(why));
         }
         match self.requests.first_lost() {
-            Some(owner) if pending.left > 0 => Err(dropped(owner)),
+            Some(owner) if pending.left > 0 => Err(dropped(self.requests.world(), owner)),
             _ => Ok((std::mem::take(&mut pending.values), std::mem::take(&mut pending.alone))),
         }
     }
@@ -390,9 +390,4 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
     pub(super) fn put(&self, number: usize, value: Option<V>) {
         self.pending.borrow_mut().values[number] = value;
     }
-}
-
-#[cold]
-fn dropped(owner: usize) -> Error {
-    bad(format!("rank {owner} has dropped the map"))
 }

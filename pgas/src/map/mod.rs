@@ -326,15 +326,24 @@ where
         let mut bytes = Vec::new();
         self.part.object.encode(what, request, &mut bytes).map_err(bad)?;
         let serve = move |context: &Context<'_>, (number, Bytes(request)): (u64, Bytes)| {
-            let Some(part) = Registry::<Part<K, V>>::find(context, number) else {
-                return Err(format!("rank {} has dropped the map", context.rank()));
-            };
+            let Some(part) = Registry::<Part<K, V>>::find(context, number) else { return Ok(None) };
             let mut answer = Vec::new();
-            serve(&part, &request, &mut answer).map(|()| Bytes(answer))
+            serve(&part, &request, &mut answer).map(|()| Some(Bytes(answer)))
         };
-        let answer: Result<Bytes, String> = self.world.call(owner, (self.part.number, Bytes(bytes)), serve)?.wait()?;
-        answer.and_then(|Bytes(answer)| decode(&answer)).map_err(bad)
+        let answer: Result<Option<Bytes>, String> =
+            self.world.call(owner, (self.part.number, Bytes(bytes)), serve)?.wait()?;
+        match answer.map_err(bad)? {
+            Some(Bytes(answer)) => decode(&answer).map_err(bad),
+            None => Err(dropped(self.world, owner)),
+        }
     }
+}
+
+/// The error of a request to `owner`, which has dropped its part: the loss of another rank, if there is one, which may be the reason.
+#[cold]
+fn dropped(world: &World, owner: usize) -> Error {
+    let gone = world.check_none_gone("a request to a distributed map");
+    gone.err().unwrap_or_else(|| bad(format!("rank {owner} has dropped the map")))
 }
 
 #[cold]

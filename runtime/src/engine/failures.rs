@@ -196,9 +196,22 @@ impl Failures {
         }
     }
 
-    /// The error for a peer that failed or left. If it left, this also notes for the launcher that this rank missed it.
+    /// The rank whose death may be why another one has left or given up: [the first](Failures::first), also if it is only about to die of
+    /// a handler's panic.
+    #[cold]
+    pub(crate) fn cause(&self) -> Option<(usize, Loss)> {
+        self.job.await_panics();
+        self.first()
+    }
+
+    /// The error for a peer that failed or left. One that left may have done so because another rank died: then the error names that
+    /// rank. Otherwise this also notes for the launcher that this rank missed it.
     #[cold]
     pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
+        let (rank, cause) = match cause {
+            Loss::Left => self.cause().unwrap_or((rank, cause)),
+            cause => (rank, cause),
+        };
         if cause == Loss::Left {
             self.job.miss(rank);
         }
@@ -267,6 +280,20 @@ impl Engine {
     pub(crate) fn check_none_lost(&self, doing: &'static str) -> Result<()> {
         match self.first_lost() {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Engine::check_none_lost`], also if a rank has left.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] of the rank that died first, or else of the one that left first; not of one that this rank goes on without.
+    pub(crate) fn check_none_gone(&self, doing: &'static str) -> Result<()> {
+        self.check_none_lost(doing)?;
+        let cuts = self.failures.cuts();
+        let has_left = |rank| self.job.loss(rank) == Some(Loss::Left) && !cuts.is_accepted(rank);
+        match self.job.first_to_leave(has_left) {
+            Some(rank) => Err(self.failures.lost(rank, Loss::Left, doing)),
             None => Ok(()),
         }
     }

@@ -378,7 +378,6 @@ impl Engine {
     pub(crate) fn check_alive(&self, rank: usize, doing: &'static str) -> Result<()> {
         match self.job.loss(rank) {
             None => Ok(()),
-            // If it left because another rank died, the error names that rank.
             Some(cause) => {
                 let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
                 Err(self.failures.lost(rank, cause, doing))

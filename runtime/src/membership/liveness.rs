@@ -220,6 +220,9 @@ impl Losses {
             while !self.is_decided(view, rank, start) {
                 sleep::nap(Duration::from_millis(1));
             }
+            if view.simulated.is_none() && view.job.loss(rank) == Some(Loss::Left) {
+                view.job.await_panics();
+            }
         }
         self.decided(view, error, rank, doing)
     }

@@ -4,7 +4,7 @@
 //! learns. Of a rank on another host the record is a copy that this host's agent keeps.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::JobMemory;
 use crate::error::{Error, Loss, Result};
@@ -65,6 +65,9 @@ const CUT: u32 = 2;
 
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
+/// How long a rank whose handler has panicked may take until it counts as lost. Chosen: some turns on a core that many ranks share;
+/// in tests, longer than any machine lets a rank wait.
+const UNWOUND: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 100 });
 /// Bytes before the first record.
 pub(super) const HEADER_LEN: usize = 512;
 
@@ -79,6 +82,8 @@ pub struct RankRecord {
     order: AtomicU32,
     /// The place where it began to wait for the others to leave with it; 0: it has not.
     leaving: AtomicU32,
+    /// 1: a handler has panicked there, and its caller may have been told.
+    panicking: AtomicU32,
     pid: AtomicU32,
     /// It runs on another host.
     elsewhere: AtomicU32,
@@ -665,6 +670,24 @@ impl JobMemory {
         }
     }
 
+    /// Notes that a handler panics at `rank`: before its caller is told, who may leave because of it.
+    pub fn begin_to_panic(&self, rank: usize) {
+        // Release pairs with the Acquire load in `await_panics`.
+        self.record(rank).panicking.store(1, Ordering::Release);
+    }
+
+    /// Waits for the end of ranks whose handlers have panicked, but not for long: they may have caught it and go on. For who is to say
+    /// why another rank left.
+    #[cold]
+    pub fn await_panics(&self) {
+        let start = Instant::now();
+        // Pairs with the Release in `begin_to_panic`.
+        let panics = |rank| self.record(rank).panicking.load(Ordering::Acquire) != 0 && self.loss(rank).is_none();
+        while (0..self.ranks()).any(panics) && start.elapsed() < UNWOUND {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The rank that died or panicked first.
     pub fn first_lost(&self) -> Option<(usize, Loss)> {
         self.first_lost_of(|_| true)
@@ -690,99 +713,4 @@ fn show(words: &[AtomicU64; DOING_LEN / 8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::Settings;
-
-    #[test]
-    fn who_leaves_and_dies_of_it_was_not_the_first_to_die() {
-        let job = JobMemory::create(4, &Settings::default()).expect("a job");
-        job.begin_to_leave(2);
-        assert!(job.is_leaving(2) && job.first_lost().is_none());
-        job.mark_lost(1, Loss::Signaled(9));
-        // It waited for the one that died, and panics.
-        job.mark_lost(2, Loss::Panicked);
-        assert_eq!(job.first_lost(), Some((1, Loss::Signaled(9))));
-        assert_eq!(job.first_to_leave(|_| true), None);
-        job.begin_to_leave(3);
-        job.leave(0);
-        job.leave(3);
-        assert!(!job.is_leaving(3));
-        assert_eq!(job.first_to_leave(|_| true), Some(3));
-        assert_eq!(job.first_to_leave(|rank| rank != 3), Some(0));
-    }
-
-    #[test]
-    fn ranks_of_a_host_are_counted_by_themselves() {
-        let job = JobMemory::create(5, &Settings::default()).expect("a job");
-        assert_eq!([0, 4].map(|rank| job.place_here(rank)), [0, 4]);
-        job.set_elsewhere([0, 1, 3].into_iter());
-        assert_eq!([2, 4].map(|rank| job.place_here(rank)), [0, 1]);
-        assert_eq!(job.ranks_here(), 2);
-    }
-
-    #[test]
-    fn an_end_wakes_those_that_sleep_on_this_host() {
-        let job = JobMemory::create(7, &Settings::default()).expect("a job");
-        assert!(job.here().eq(0..7));
-        job.set_elsewhere([0, 1, 4, 6].into_iter());
-        assert!(job.here().eq([2, 3, 5]));
-        let [before, behind] = job.header().outside.each_ref().map(|ranks| ranks.load(Ordering::Relaxed));
-        assert_eq!([before, behind], [2, 1]);
-        for asleep in [2, 3, 5] {
-            assert!(job.sleep_word(asleep).announce(Fences::Full, || false));
-        }
-        job.mark_lost(6, Loss::Unknown);
-        assert!([2, 3, 5].iter().all(|rank| !job.sleep_word(*rank).is_announced()));
-    }
-
-    #[test]
-    fn a_wait_looks_for_leavers_once_for_each() {
-        let job = JobMemory::create(4, &Settings::default()).expect("a job");
-        let mut seen = 0;
-        let mut news = || [job.has_news(&mut seen), job.has_news(&mut seen)];
-        assert!(!job.any_leaver());
-        job.begin_to_leave(2);
-        assert!(job.any_leaver());
-        assert_eq!(news(), [false, false], "nobody has left");
-        job.leave(0);
-        assert_eq!(news(), [true, false]);
-        job.begin_to_leave(3);
-        assert_eq!(news(), [true, false]);
-        job.leave(3);
-        assert_eq!(news(), [true, false]);
-    }
-
-    #[test]
-    fn the_first_that_tells_of_an_end_is_believed() {
-        let job = JobMemory::create(3, &Settings::default()).expect("a job");
-        let before = |rank| job.record(rank).state.load(Ordering::Relaxed);
-        // Another finds rank 0 alive, and comes too late to tell of its end.
-        let found = before(0);
-        job.mark_lost(0, Loss::Signaled(9));
-        job.mark_lost(1, Loss::Exited(3));
-        job.end_from(found, 0, RankState::Vanished, 0);
-        assert_eq!(job.first_lost(), Some((0, Loss::Signaled(9))));
-        assert_eq!((job.loss(1), job.header().lost.load(Ordering::Relaxed)), (Some(Loss::Exited(3)), 2));
-        // It began to run since its end was seen.
-        let found = before(2);
-        job.arrive(2, Arrival { base: 0, build: 0, shape: 0 }).expect("arrives");
-        job.end_from(found, 2, RankState::Panicked, 0);
-        assert_eq!(job.loss(2), Some(Loss::Panicked));
-    }
-
-    #[test]
-    fn who_comes_too_late_is_told_what_became_of_it() {
-        let job = JobMemory::create(2, &Settings::default()).expect("a job");
-        let arrive = |rank| job.arrive(rank, Arrival { base: 0, build: 0, shape: 0 });
-        job.mark_lost(1, Loss::Overdue);
-        let late = arrive(1).expect_err("it was given up").to_string();
-        assert!(late.contains("rank 1 was given up before it started: the job has passed its deadline"), "{late}");
-        arrive(0).expect("arrives");
-        let twice = arrive(0).expect_err("it is taken").to_string();
-        assert!(twice.contains("rank 0 has joined this job before"), "{twice}");
-        job.leave(0);
-        let again = arrive(0).expect_err("it is taken").to_string();
-        assert!(again.contains("rank 0 has joined this job before"), "{again}");
-    }
-}
+mod tests;

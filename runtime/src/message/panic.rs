@@ -132,6 +132,10 @@ impl Messages {
     #[cold]
     #[inline(never)]
     fn pass_on(&self, from: usize, caller: Caller, handler: String, panic: Box<dyn Any + Send>) -> ! {
+        // In virtual time nobody can wait for this rank's end.
+        if self.engine.networks.pace().is_none() {
+            self.engine.job.begin_to_panic(self.engine.rank);
+        }
         self.tell_caller(from, caller, handler, &*panic);
         self.engine.hand_out(from, TOLD);
         resume_unwind(panic)

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::meeting::{By, FlagLayout, Found, MEMBERS, Meeting};
 use super::title::Kind;
@@ -15,9 +15,6 @@ const DOING: &str = "barrier";
 /// How long to wait for the rest of a word that is visible in part: soft-RoCE writes a word byte by byte.
 /// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
-/// How long to look for the death that made a rank leave: a handler that panics tells its caller, which may leave for that reason before
-/// the rank of the handler has unwound and counts as lost. Chosen: some turns on a core that many ranks share.
-const CAUSE: Duration = Duration::from_millis(100);
 
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
@@ -339,19 +336,7 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
 /// The error for a barrier that `deserter` never entered, or, if there is none, that `rank` left.
 #[cold]
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
-    // The deserter may have left because another rank died: then report that rank.
-    let first_lost = || {
-        let start = Instant::now();
-        loop {
-            let found = engine.job.first_lost();
-            if found.is_some() || engine.networks.pace().is_some() || start.elapsed() >= CAUSE {
-                return found;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
-    let (rank, cause) = first_lost().unwrap_or((deserter.unwrap_or(rank), Loss::Left));
-    engine.failures.lost(rank, cause, DOING)
+    engine.failures.lost(deserter.unwrap_or(rank), Loss::Left, DOING)
 }
 
 /// A rank that left without entering this barrier.

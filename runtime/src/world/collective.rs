@@ -166,12 +166,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use crate::error::Error;
-    use crate::settings::{Allgather, Allreduce, Barrier, Broadcast, Collectives, Settings};
+    use crate::error::{Error, Loss};
+    use crate::settings::{Allgather, Allreduce, Barrier, Broadcast, Collectives, Settings, Transport};
     use crate::sleep::Fences;
     use crate::transport::sim;
     use crate::world::team::Everyone;
-    use crate::{Simulated, Team, Threads, World};
+    use crate::{Simulated, Sum, Team, Threads, World};
 
     const BARRIERS: [Barrier; 3] = [Barrier::Central, Barrier::Dissemination, Barrier::Direct];
 
@@ -483,6 +483,63 @@ mod tests {
         };
         BARRIERS.into_iter().for_each(|barrier| drop(each(barrier, 3, program)));
         Simulated::new(sim::Config::new(3, 1).wild()).run(program).expect("the job starts");
+    }
+
+    /// A handler panics at rank 1, rank 2 hears of it and leaves, and rank 1 has not unwound yet.
+    #[test]
+    fn who_left_because_of_a_panic_is_not_named() {
+        struct Late<'a>(&'a World);
+        impl Drop for Late<'_> {
+            fn drop(&mut self) {
+                while self.0.engine().job.loss(2).is_none() {
+                    std::thread::yield_now();
+                }
+                // Time for rank 0 to give up because of rank 2, if that were right.
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        type Wait = fn(&World, &Team) -> crate::Result<()>;
+        let by_team: Wait = |_, team| team.allreduce(&mut [1], Sum);
+        let waits: [Wait; 5] = [
+            by_team,
+            |world, _| world.barrier(),
+            |world, _| world.allreduce(&mut [1], |a: u64, b| a + b),
+            |world, _| world.wait_until(|| false),
+            |world, _| {
+                while world.engine().job.loss(2).is_none() {
+                    std::thread::yield_now();
+                }
+                world.call(2, (), |_, ()| ())?.wait()
+            },
+        ];
+        let each = |wait| [Transport::Auto, Transport::ShmContract].map(|transport| (wait, transport));
+        for (wait, transport) in waits.into_iter().flat_map(each) {
+            let settings = Settings { transport, ..Settings::default() };
+            let job = Threads::new(3).settings(settings).deadline(Duration::from_secs(60));
+            let (named, panicked) = (AtomicBool::new(false), AtomicBool::new(false));
+            let program = |world: &World| {
+                let team = Team::world(world).expect("memory for teams");
+                match world.rank() {
+                    0 => {
+                        let error = wait(world, &team).expect_err("two ranks are gone");
+                        assert!(matches!(error, Error::PeerLost { rank: 1, cause: Loss::Panicked, .. }), "{error}");
+                        named.store(true, Ordering::Release);
+                    }
+                    1 => {
+                        let _late = Late(world);
+                        // The panic takes this rank out of it.
+                        let _ = by_team(world, &team);
+                    }
+                    _ => {
+                        let call = world.call(1, true, |_, panics| assert!(!panics, "a handler that panics"));
+                        let told = call.and_then(crate::Call::wait);
+                        panicked.store(matches!(told, Err(Error::HandlerPanicked { rank: 1, .. })), Ordering::Release);
+                    }
+                }
+            };
+            catch_unwind(AssertUnwindSafe(|| job.run(program))).expect_err("the panic comes out");
+            assert!(panicked.into_inner() && named.into_inner());
+        }
     }
 
     #[test]

@@ -20,6 +20,17 @@ impl World {
         Progress::of(self.engine())
     }
 
+    /// Whether every rank is still there, but for those that this one goes on without. For a request to a rank that does no longer
+    /// know what it is about: it may have given that up because another is gone.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`].
+    #[doc(hidden)]
+    #[cold]
+    pub fn check_none_gone(&self, doing: &'static str) -> Result<()> {
+        self.engine.check_none_gone(doing)
+    }
+
     /// Runs `body`, whose waits and errors then name this call: what a collective made of others is called. The outermost
     /// name counts.
     ///

@@ -602,6 +602,10 @@ impl<'w> Port<'w> {
         self.feed.state.borrow().lost.len()
     }
 
+    pub(crate) fn world(&self) -> &World {
+        self.world
+    }
+
     /// The first rank of those, or whether `rank` is one.
     pub(crate) fn first_lost(&self) -> Option<usize> {
         self.feed.state.borrow().lost.first().copied()

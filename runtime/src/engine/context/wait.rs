@@ -99,6 +99,7 @@ impl Stream {
     fn check_loss(&self, rank: usize, doing: &'static str) -> Result<()> {
         let Some(cause) = self.job.loss(rank) else { return Ok(()) };
         if cause == Loss::Left {
+            self.job.await_panics();
             self.job.miss(rank);
         }
         let (rank, cause) = self.cuts.first_lost(&self.job).filter(|_| cause == Loss::Left).unwrap_or((rank, cause));

@@ -65,8 +65,8 @@ impl Context {
     #[inline]
     fn check_wait(&self, patience: &mut Patience) -> Result<()> {
         if let Some(rank) = if self.is_mapped() { None } else { self.told() } {
-            let why = "a team's collective failed or panicked there, and its own error says how".into();
-            return Err(Error::Agreed { rank, why });
+            let why = "a team's collective failed or panicked there, and its own error says how";
+            return Err(self.failed_there(rank, why.into()));
         }
         self.check_members()?;
         patience.polls = patience.polls.saturating_add(1);
@@ -187,7 +187,7 @@ impl Context {
             }
             match self.said(rank, self.number.get()) {
                 Said::Begun(head) if !head.agrees(ours) => return Err(self.differ(member, head)),
-                Said::Failed(why) => return Err(Error::Agreed { rank, why }),
+                Said::Failed(why) => return Err(self.failed_there(rank, why)),
                 Said::Lost(rank, cause) => {
                     return Err(Error::PeerLost { rank, cause, doing: ours.doing().into() });
                 }
@@ -195,6 +195,16 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// The error of a collective that has failed at `rank`: the loss of a rank, if that may be the reason. A handler's panic takes a rank
+    /// out of its collective before it ends the rank.
+    #[cold]
+    fn failed_there(&self, rank: usize, why: String) -> Error {
+        match self.hub.engine.failures.cause() {
+            Some((rank, cause)) => Error::PeerLost { rank, cause, doing: self.head.get().doing().into() },
+            None => Error::Agreed { rank, why },
+        }
     }
 
     /// A barrier. Boxed, so that [`Context::step`] can await it.
