@@ -89,7 +89,14 @@ fn the_function_of_a_vector_runs_when_its_last_place_was_read() {
     let name = "a place of a vector fails";
     let _guard = watchdog::guard(name, LIMIT);
     check(name, 2, |seed| {
-        for (network, config) in [("in order", Config::new(2, seed)), ("out of order", Config::new(2, seed).wild())] {
+        // On one node, a long place is read in pieces, a few at a time.
+        let plain = Config::new(2, seed);
+        let networks = [
+            ("in order", plain.clone()),
+            ("one node", plain.clone().shared_nodes(&[2])),
+            ("one node, out of order", plain.wild().shared_nodes(&[2])),
+        ];
+        for (network, config) in networks {
             for bad_first in [true, false] {
                 watchdog::at(format!("{name}: {network}, seed {seed}, {bad_first}"));
                 let ran = Simulated::new(config.clone())
