@@ -141,19 +141,25 @@ typedef enum {
     MAX_TIMEOUT = 7,
     /* 1: interrupt mode, the default. 0: polling mode. */
     INTERRUPT_SET = 8,
-    /* 9 to 12 and 14 to 20 name nothing that this library has: calls return LAPI_ERR_QUERY_TYPE. */
+    /* 1. */
     MAX_PORTS = 9,
+    /* Most bytes of data that surely travel with the header of a message, so that `udata_one_pkt_ptr` is set. */
     MAX_PKT_SZ = 10,
+    /* 0: nothing is sent twice. */
     NUM_REX_BUFS = 11,
+    /* Most bytes of data that a message surely copies, so that its origin counter moves in the call: as MAX_PKT_SZ. */
     REX_BUF_SZ = 12,
     /* Indexes of LAPI_Addr_set are below it. */
     LOC_ADDRTBL_SZ = 13,
+    /* 14 to 17 and 19 are 0: this library has nothing of the kind. */
     EPOCH_NUM = 14,
     USE_THRESH = 15,
     RCV_FIFO_SIZE = 16,
     MAX_ATOM_SIZE = 17,
+    /* As REX_BUF_SZ. */
     BUF_CP_SIZE = 18,
     MAX_PKTS_OUT = 19,
+    /* 1 to 30, at first 30. It reads back what was set: this library acknowledges no packets. */
     ACK_THRESHOLD = 20
 } lapi_query_t;
 
@@ -300,7 +306,7 @@ int LAPI_Init(lapi_handle_t *hndl, lapi_info_t *lapi_info);
 int LAPI_Term(lapi_handle_t hndl);
 
 int LAPI_Qenv(lapi_handle_t hndl, lapi_query_t query, int *ret_val);
-/* Sets ERROR_CHK, TIMEOUT or INTERRUPT_SET. */
+/* Sets ERROR_CHK, TIMEOUT, INTERRUPT_SET or ACK_THRESHOLD. */
 int LAPI_Senv(lapi_handle_t hndl, lapi_query_t query, int set_val);
 
 /* Copies the text of a code to the LAPI_MAX_ERR_STRING bytes at `buf`. May be called before LAPI_Init. */

@@ -109,6 +109,7 @@ fn an_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
         ("throw-text", "thrown as a text"),
         ("throw-ours", "inside a handler"),
         ("throw-unpack", "thrown while unpacking"),
+        ("throw-count", "more items were sent than the count of the request's function can hold"),
         ("throw-handler", "thrown in a handler"),
     ] {
         let done = program.launched(2, &[how, "DIRECTORY"]);

@@ -361,6 +361,40 @@ fn a_target_event_may_panic_when_it_is_told_of_a_panic() {
     });
 }
 
+/// A task leaves in order, and is no error of a wait. Events that only it could let happen fail all the same, so that waits for them end.
+/// Nothing but the wait makes progress.
+#[test]
+fn a_wait_for_an_event_of_a_task_that_leaves_ends() {
+    let _guard = watchdog::guard("a task leaves", LIMIT);
+    let meet = std::sync::Barrier::new(2);
+    let mut settings = Settings::default();
+    settings.cross_memory_attach = false;
+    let ran = Threads::new(2).settings(settings).build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        // SAFETY: no handler uses it, and nobody ends it.
+        let handle = unsafe { lapi.handle() };
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.gfence().expect("both have registered");
+        // From here on task 1 makes no progress.
+        meet.wait();
+        let events = [Completion::new(), Completion::new()];
+        if lapi.rank() == 0 {
+            let [short, long] = &events;
+            lapi.message(1, 1).data(vec![1; 8]).completion(short).send().expect("sends");
+            lapi.message(1, 1).data(vec![1; 100_000]).origin(long).send().expect("sends");
+        }
+        meet.wait();
+        if lapi.rank() == 0 {
+            for event in &events {
+                watchdog::at("an event that cannot come");
+                assert_eq!(lapi.wait_completion(event), Err(Code(codes::PEER_LOST)));
+            }
+        }
+    });
+    ran.expect("runs");
+}
+
 #[test]
 fn what_cannot_be_sent_is_refused_and_holds_nothing() {
     run("refused", |builder| {

@@ -4,6 +4,7 @@ use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_runtime::{Settings, Simulated};
+use bellwether_tests::lapi::ends::{self, By, Meets};
 use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
 use bellwether_tests::lapi::{LIMIT, Task, row};
@@ -79,6 +80,48 @@ fn events_of_a_task_that_is_killed_end() {
             let death = Death { kill: &kill, virtual_time: true, by_pieces: false };
             let ran = job.build(|builder| losses::events_of_a_lost_task(builder, &death));
             ran.unwrap_or_else(|error| panic!("{network}: {error}"));
+        }
+    });
+}
+
+#[test]
+fn the_function_of_a_vector_runs_when_its_last_place_was_read() {
+    let name = "a place of a vector fails";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 2, |seed| {
+        // On one node, a long place is read in pieces, a few at a time.
+        let plain = Config::new(2, seed);
+        let networks = [
+            ("in order", plain.clone()),
+            ("one node", plain.clone().shared_nodes(&[2])),
+            ("one node, out of order", plain.wild().shared_nodes(&[2])),
+        ];
+        for (network, config) in networks {
+            for bad_first in [true, false] {
+                watchdog::at(format!("{name}: {network}, seed {seed}, {bad_first}"));
+                let ran = Simulated::new(config.clone())
+                    .build(|builder| ends::a_vector_of_which_one_place_fails(builder, bad_first));
+                ran.unwrap_or_else(|error| panic!("{network}: {error}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_call_that_fails_while_it_waits_runs_no_function() {
+    let name = "a call fails";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 2, |seed| {
+        for (by, purges) in [By::Message, By::Vector, By::Closure].into_iter().flat_map(|by| [(by, false), (by, true)])
+        {
+            watchdog::at(format!("{name}: {by:?}, seed {seed}, purged {purges}"));
+            let mut config = Config::new(2, seed);
+            (config.flow.slots, config.flow.credits) = (1, 1);
+            let job = Simulated::new(config);
+            let kill = || job.network().kill(1);
+            let meets = if purges { Meets::Purge } else { Meets::Loss(&kill) };
+            let ran = job.build(|builder| ends::a_call_that_fails(builder, by, meets));
+            ran.unwrap_or_else(|error| panic!("{by:?}: {error}"));
         }
     });
 }

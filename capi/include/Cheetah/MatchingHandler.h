@@ -189,7 +189,10 @@ public:
             const Limit limit(bytes, length);
             Serialize<ARRAY, Item>::unpack(items, bytes, count);
         }
-        function_(local_, items, static_cast<N>(count));
+        const N counted = static_cast<N>(count);
+        if (static_cast<std::size_t>(counted) != count)
+            throw Error(CHEETAH_ERR_MESSAGE, "more items were sent than the count of the request's function can hold");
+        function_(local_, items, counted);
         Serialize<ARRAY, Item>::cleanup(items);
         return 0;
     }
@@ -291,7 +294,10 @@ public:
         ask(from, tag, new detail::Remote<Tag, T>(function));
     }
 
-    /* For values sent with ARRAY: the function takes the first one, and how many there are. */
+    /*
+     * For values sent with ARRAY: the function takes the first one, and how many there are. More than an N can hold end the job, with a
+     * text.
+     */
     template <class A, class T, class N, class B>
     void requestWith(const ARRAY &, int from, int tag, void (*function)(A, T *, N), const B &local) {
         ask(from, tag, new detail::LocalAndArray<A, T, N, B>(function, local));

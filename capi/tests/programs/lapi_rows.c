@@ -451,6 +451,19 @@ static void small_rows(void) {
     OK(LAPI_Senv(hndl, ERROR_CHK, 0));
     CHECK(query(ERROR_CHK) == 0);
     OK(LAPI_Senv(hndl, ERROR_CHK, 1));
+    for (i = TASK_ID; i <= ACK_THRESHOLD; i++) {
+        CHECK(query((lapi_query_t)i) >= 0);
+        if (i != ERROR_CHK && i != TIMEOUT && i != INTERRUPT_SET && i != ACK_THRESHOLD)
+            GIVES(LAPI_ERR_QUERY_TYPE, LAPI_Senv(hndl, (lapi_query_t)i, 1));
+    }
+    GIVES(LAPI_ERR_QUERY_TYPE, LAPI_Qenv(hndl, (lapi_query_t)(ACK_THRESHOLD + 1), &value));
+    CHECK(query(MAX_PORTS) == 1 && query(MAX_PKT_SZ) >= 64 && query(REX_BUF_SZ) == query(MAX_PKT_SZ));
+    CHECK(query(BUF_CP_SIZE) == query(REX_BUF_SZ) && query(NUM_REX_BUFS) == 0 && query(ACK_THRESHOLD) == 30);
+    OK(LAPI_Senv(hndl, ACK_THRESHOLD, 1));
+    CHECK(query(ACK_THRESHOLD) == 1);
+    GIVES(LAPI_ERR_SET_VAL, LAPI_Senv(hndl, ACK_THRESHOLD, 0));
+    GIVES(LAPI_ERR_SET_VAL, LAPI_Senv(hndl, ACK_THRESHOLD, 31));
+    OK(LAPI_Senv(hndl, ACK_THRESHOLD, 30));
 
     /* L63: nothing is sent to a purged task. */
     fence_all();

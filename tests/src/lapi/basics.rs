@@ -164,7 +164,7 @@ pub(super) fn l57(task: &Task) {
     let (least, most) = (ask(handle, query::MIN_TIMEOUT), ask(handle, query::MAX_TIMEOUT));
     assert!(least <= ask(handle, query::TIMEOUT) && ask(handle, query::TIMEOUT) <= most);
     let mut value = -1;
-    for bad in [-1, 100, i32::MAX, i32::MIN] {
+    for bad in [-1, 21, i32::MAX, i32::MIN] {
         // SAFETY: a valid place.
         assert_eq!(unsafe { raw::qenv(handle, bad, &mut value) }, codes::QUERY_TYPE);
         assert_eq!(raw::senv(handle, bad, 1), codes::QUERY_TYPE);
@@ -172,9 +172,20 @@ pub(super) fn l57(task: &Task) {
     assert_eq!(value, -1);
     // SAFETY: null is refused.
     assert_eq!(unsafe { raw::qenv(handle, query::TASK_ID, null_mut()) }, codes::RET_PTR_NULL);
-    for fixed in [query::TASK_ID, query::NUM_TASKS, query::MAX_UHDR_SZ, query::MAX_TIMEOUT, query::LOC_ADDRTBL_SZ] {
-        assert_eq!(raw::senv(handle, fixed, 1), codes::QUERY_TYPE, "{fixed}");
+    // All names of the header, and none beyond.
+    const SETTABLE: [i32; 4] = [query::ERROR_CHK, query::TIMEOUT, query::INTERRUPT_SET, query::ACK_THRESHOLD];
+    for name in query::TASK_ID..=query::ACK_THRESHOLD {
+        assert!(ask(handle, name) >= 0, "{name}");
+        if !SETTABLE.contains(&name) {
+            assert_eq!(raw::senv(handle, name, 1), codes::QUERY_TYPE, "{name}");
+        }
     }
+    assert_eq!(ask(handle, query::ACK_THRESHOLD), 30);
+    for (value, code) in [(0, codes::SET_VAL), (31, codes::SET_VAL), (1, codes::SUCCESS), (30, codes::SUCCESS)] {
+        assert_eq!(raw::senv(handle, query::ACK_THRESHOLD, value), code, "{value}");
+    }
+    ok(raw::senv(handle, query::ACK_THRESHOLD, 7), "a threshold");
+    assert_eq!(ask(handle, query::ACK_THRESHOLD), 7);
     assert_eq!(raw::senv(handle, query::TIMEOUT, least - 1), codes::SET_VAL);
     assert_eq!(raw::senv(handle, query::TIMEOUT, most + 1), codes::SET_VAL);
     ok(raw::senv(handle, query::TIMEOUT, least), "the least timeout");

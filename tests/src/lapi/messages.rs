@@ -176,11 +176,18 @@ pub(super) fn l07(task: &Task) {
         let [target, origin, completion] = [const { Counter::new() }; 3];
         let counters = [counter_at(handle, next, &target), &origin, &completion];
         let (short, long) = (pattern(me, 64), pattern(me, 1 << 20));
+        let packet = super::query(handle, raw::query::MAX_PKT_SZ) as usize;
+        assert_eq!(packet, super::query(handle, raw::query::REX_BUF_SZ) as usize);
+        let most = pattern(me, packet);
         ok(send(handle, next, TAKE, &header(CONSUME, 1), &short, counters), "short");
         ok(send(handle, next, TAKE, &header(CONSUME, 2), &long, counters), "long");
-        for counter in [&completion, &origin, &target] {
-            wait(handle, counter, 2, "each counter moves");
+        ok(send(handle, next, TAKE, &header(CONSUME, 3), &most, [counters[0], null(), &completion]), "a packet");
+        for (counter, moves) in [(&completion, 3), (&origin, 2), (&target, 3)] {
+            wait(handle, counter, moves, "each counter moves");
         }
+        let copied = Counter::new();
+        ok(send(handle, me, TAKE, &header(BURY, 4), &most, [null(), &copied, null()]), "a copied one");
+        assert_eq!(copied.value(), 1, "it moves in the call");
         let seen = seen(handle);
         let mut seen = lock(&seen);
         seen.calls.sort_by_key(|call| call.header.tag);
@@ -188,6 +195,7 @@ pub(super) fn l07(task: &Task) {
         assert!(seen.calls[0].has_data && !seen.calls[1].has_data, "null for more than one packet");
         assert!(seen.calls[0].consumed == pattern(from, 64) && !seen.places.contains_key(&1));
         assert!(seen.places[&2][..] == pattern(from, 1 << 20));
+        assert!(seen.calls[2].has_data && seen.calls[2].consumed == pattern(from, packet), "of a packet");
     });
 }
 

@@ -135,6 +135,7 @@ static void throws_number(int, int &) { throw 5; }
 static void throws_text(int, int &) { throw "thrown as a text"; }
 static void throws_ours(int, int &) { controller.barrier(); }
 static void takes_throws(int, Throws &) {}
+static void takes_few(int, const short *, unsigned char) {}
 static void handler_throws(int, int, void *, int) { throw std::runtime_error("thrown in a handler"); }
 
 // Context 0 throws, the others wait for it.
@@ -149,13 +150,18 @@ static void exceptions(const std::string &how) {
             matching->request(0, 1, throws_ours, 0);
         else if (how == "throw-unpack")
             matching->request(0, 1, takes_throws, 0);
+        else if (how == "throw-count")
+            matching->requestWith(Cheetah::ARRAY(), 0, 1, takes_few, 0);
         else if (how == "throw-handler")
             controller.ainvoke(0, id, 0, 0);
         else
             matching->request(0, 1, throws_error, 0);
         if (how == "throw-unpack")
             matching->send(0, 1, Throws());
-        else
+        else if (how == "throw-count") {
+            const std::vector<short> items(300);
+            matching->sendWith(Cheetah::ARRAY(), 0, 1, &items[0], items.size());
+        } else
             matching->send(0, 1, 1);
     }
     global = controller;

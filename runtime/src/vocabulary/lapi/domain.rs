@@ -38,6 +38,8 @@ pub const MAX_UHDR_SZ: usize = 1024;
 pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
 /// Its initial value, in seconds.
 const TIMEOUT: i32 = 900;
+/// Values that [`Query::ACK_THRESHOLD`](super::raw::query::ACK_THRESHOLD) accepts, as IBM's LAPI does; the largest is the initial one.
+pub(super) const ACK_THRESHOLDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
 /// Turns of the engine after which a wait that failed does not look further for what a lost task had sent.
@@ -93,6 +95,7 @@ pub(super) struct Domain {
     pub(super) rings: RefCell<Vec<(usize, usize)>>,
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
+    pub(super) ack_threshold: Cell<i32>,
     /// Messages that failed. The next calls that make progress return their codes.
     faults: RefCell<VecDeque<Failure>>,
     pub(super) running: Cell<Running>,
@@ -170,6 +173,7 @@ impl Domain {
             rings: RefCell::default(),
             timeout: Cell::new(TIMEOUT),
             error_check: Cell::new(true),
+            ack_threshold: Cell::new(*ACK_THRESHOLDS.end()),
             faults: RefCell::default(),
             running: Cell::new(Running::Nothing),
             interrupts: RefCell::default(),

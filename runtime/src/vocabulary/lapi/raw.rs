@@ -15,7 +15,9 @@ pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
 
 use super::codes::{self, SUCCESS};
 use super::counter::Counter;
-use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait_apart};
+use super::domain::{
+    ACK_THRESHOLDS, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait_apart,
+};
 use super::event::Event;
 use super::job::{Home, Job};
 use super::one_sided::{Change, Transfer};
@@ -55,8 +57,31 @@ pub mod query {
     /// Interrupt mode, 1, or polling mode, 0. In interrupt mode, the default, a thread makes progress when no call has for 1 ms. On a
     /// simulated network there is only polling mode.
     pub const INTERRUPT_SET: i32 = 8;
+    /// Communication ports: 1.
+    pub const MAX_PORTS: i32 = 9;
+    /// Most bytes of data that surely travel with the header of a message, whatever its user header: the header handler gets
+    /// [`udata_one_pkt_ptr`](super::ReturnInfo::udata_one_pkt_ptr).
+    pub const MAX_PKT_SZ: i32 = 10;
+    /// Retransmission buffers: 0. Nothing is sent twice.
+    pub const NUM_REX_BUFS: i32 = 11;
+    /// Most bytes of data that a message surely copies, so that its origin counter moves in the call: as [`MAX_PKT_SZ`].
+    pub const REX_BUF_SZ: i32 = 12;
     /// Size of the table of [`addr_set`](super::addr_set); indexes are below it.
     pub const LOC_ADDRTBL_SZ: i32 = 13;
+    /// Not used: 0.
+    pub const EPOCH_NUM: i32 = 14;
+    /// Not used: 0.
+    pub const USE_THRESH: i32 = 15;
+    /// Not used: 0.
+    pub const RCV_FIFO_SIZE: i32 = 16;
+    /// Not used: 0.
+    pub const MAX_ATOM_SIZE: i32 = 17;
+    /// As [`REX_BUF_SZ`].
+    pub const BUF_CP_SIZE: i32 = 18;
+    /// Not used: 0.
+    pub const MAX_PKTS_OUT: i32 = 19;
+    /// Packets for each acknowledgment, 1 to 30. It reads back what was set; this library acknowledges no packets.
+    pub const ACK_THRESHOLD: i32 = 20;
 }
 
 fn code(outcome: Result<(), i32>) -> i32 {
@@ -139,7 +164,16 @@ pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
             query::MIN_TIMEOUT => *TIMEOUTS.start(),
             query::MAX_TIMEOUT => *TIMEOUTS.end(),
             query::INTERRUPT_SET => domain.has_interrupts().into(),
+            query::MAX_PORTS => 1,
+            query::MAX_PKT_SZ | query::REX_BUF_SZ | query::BUF_CP_SIZE => domain.packet() as i32,
             query::LOC_ADDRTBL_SZ => LOC_ADDRTBL_SZ as i32,
+            query::ACK_THRESHOLD => domain.ack_threshold.get(),
+            query::NUM_REX_BUFS
+            | query::EPOCH_NUM
+            | query::USE_THRESH
+            | query::RCV_FIFO_SIZE
+            | query::MAX_ATOM_SIZE
+            | query::MAX_PKTS_OUT => 0,
             _ => return Err(codes::QUERY_TYPE),
         };
         if value.is_null() {
@@ -151,7 +185,7 @@ pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
     })())
 }
 
-/// `LAPI_Senv`: sets [`query::ERROR_CHK`], [`query::TIMEOUT`] or [`query::INTERRUPT_SET`].
+/// `LAPI_Senv`: sets [`query::ERROR_CHK`], [`query::TIMEOUT`], [`query::INTERRUPT_SET`] or [`query::ACK_THRESHOLD`].
 pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
@@ -159,7 +193,10 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
             query::ERROR_CHK if matches!(value, 0 | 1) => domain.error_check.set(value == 1),
             query::TIMEOUT if TIMEOUTS.contains(&value) => domain.timeout.set(value),
             query::INTERRUPT_SET if matches!(value, 0 | 1) => domain.set_interrupts(value == 1)?,
-            query::ERROR_CHK | query::TIMEOUT | query::INTERRUPT_SET => return Err(codes::SET_VAL),
+            query::ACK_THRESHOLD if ACK_THRESHOLDS.contains(&value) => domain.ack_threshold.set(value),
+            query::ERROR_CHK | query::TIMEOUT | query::INTERRUPT_SET | query::ACK_THRESHOLD => {
+                return Err(codes::SET_VAL);
+            }
             _ => return Err(codes::QUERY_TYPE),
         }
         Ok(())

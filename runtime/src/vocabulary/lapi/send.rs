@@ -20,6 +20,8 @@ use crate::message::{LINE_WORDS, Offer, id};
 /// trip.
 pub(super) const EAGER: usize = 8 << 10;
 
+/// Bytes that a message has at most besides user header and data.
+const AROUND: usize = 64;
 /// Words before the user header of a message with its data.
 const HEAD: usize = 3;
 /// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
@@ -253,7 +255,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
     // SAFETY: the caller guarantees that the user header is valid.
     let header = unsafe { bytes(message.header.0, message.header.1 as usize) };
     let largest = domain.world.engine().largest_message();
-    if len <= EAGER as u64 && header.len() + len as usize + 64 <= largest {
+    if len <= EAGER as u64 && header.len() + len as usize + AROUND <= largest {
         // SAFETY: as above, of the data.
         let data = unsafe { bytes(data, len as usize) };
         let mut payload = SmallVec::<[u8; 256]>::new();
@@ -329,6 +331,11 @@ fn transmit(
 }
 
 impl Domain {
+    /// Most bytes of data that travel with any user header.
+    pub(super) fn packet(&self) -> usize {
+        EAGER.min(self.world.engine().largest_message().saturating_sub(AROUND + MAX_UHDR_SZ))
+    }
+
     pub(super) fn next_number(&self) -> u64 {
         let number = self.numbers.get();
         self.numbers.set(number + 1);
