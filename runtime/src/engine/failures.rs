@@ -196,20 +196,21 @@ impl Failures {
         }
     }
 
-    /// The rank whose death may be why another one has left or given up: [the first](Failures::first), also if it is only about to die of
-    /// a handler's panic.
+    /// The rank whose death may be why another one has left or given up: [the first](Failures::first), also if it is only about to die
+    /// of a panic, for which this waits.
     #[cold]
     pub(crate) fn cause(&self) -> Option<(usize, Loss)> {
-        self.job.await_panics();
-        self.first()
+        if self.ignores.get() { None } else { self.job.await_panic(self.rank, || self.first()) }
     }
 
     /// The error for a peer that failed or left. One that left may have done so because another rank died: then the error names that
     /// rank. Otherwise this also notes for the launcher that this rank missed it.
     #[cold]
     pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
+        // If it was missed before any rank died it is the cause itself.
+        let is_first = || self.job.first_missed() == Some(rank);
         let (rank, cause) = match cause {
-            Loss::Left => self.cause().unwrap_or((rank, cause)),
+            Loss::Left if !is_first() => self.cause().unwrap_or((rank, cause)),
             cause => (rank, cause),
         };
         if cause == Loss::Left {
@@ -289,11 +290,12 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`] of the rank that died first, or else of the one that left first; not of one that this rank goes on without.
     pub(crate) fn check_none_gone(&self, doing: &'static str) -> Result<()> {
-        self.check_none_lost(doing)?;
         let cuts = self.failures.cuts();
         let has_left = |rank| self.job.loss(rank) == Some(Loss::Left) && !cuts.is_accepted(rank);
-        match self.job.first_to_leave(has_left) {
-            Some(rank) => Err(self.failures.lost(rank, Loss::Left, doing)),
+        // Nobody may have missed it.
+        let left = || self.job.first_to_leave(has_left).map(|rank| (rank, Loss::Left));
+        match self.failures.cause().or_else(left) {
+            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
             None => Ok(()),
         }
     }

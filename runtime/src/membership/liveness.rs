@@ -221,7 +221,8 @@ impl Losses {
                 sleep::nap(Duration::from_millis(1));
             }
             if view.simulated.is_none() && view.job.loss(rank) == Some(Loss::Left) {
-                view.job.await_panics();
+                // For what `decided` finds then.
+                let _ = view.job.await_panic(view.rank, || self.first(view.job));
             }
         }
         self.decided(view, error, rank, doing)

@@ -65,9 +65,9 @@ const CUT: u32 = 2;
 
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
-/// How long a rank whose handler has panicked may take until it counts as lost. Chosen: some turns on a core that many ranks share;
-/// in tests, longer than any machine lets a rank wait.
-const UNWOUND: Duration = Duration::from_millis(if cfg!(test) { 20_000 } else { 100 });
+/// How long a rank that panics may take until it counts as lost: up to 200 ms to tell its caller, and some turns on a core that many
+/// ranks share. In tests longer than a machine lets a rank wait.
+const UNWOUND: Duration = Duration::from_millis(if cfg!(test) { 5000 } else { 300 });
 /// Bytes before the first record.
 pub(super) const HEADER_LEN: usize = 512;
 
@@ -82,7 +82,7 @@ pub struct RankRecord {
     order: AtomicU32,
     /// The place where it began to wait for the others to leave with it; 0: it has not.
     leaving: AtomicU32,
-    /// 1: a handler has panicked there, and its caller may have been told.
+    /// 1: it panics, and others may have been told. 0 again if it still lives some time later.
     panicking: AtomicU32,
     pid: AtomicU32,
     /// It runs on another host.
@@ -670,20 +670,30 @@ impl JobMemory {
         }
     }
 
-    /// Notes that a handler panics at `rank`: before its caller is told, who may leave because of it.
+    /// Notes that `rank` panics: before any other rank is told, which may leave because of it.
     pub fn begin_to_panic(&self, rank: usize) {
-        // Release pairs with the Acquire load in `await_panics`.
+        // Release pairs with the Acquire load in `await_panic`.
         self.record(rank).panicking.store(1, Ordering::Release);
     }
 
-    /// Waits for the end of ranks whose handlers have panicked, but not for long: they may have caught it and go on. For who is to say
-    /// why another rank left.
+    /// What `lost` tells of a rank that is lost: now, or when a rank that panics has ended. This waits for the end of ranks other than
+    /// `own`, once for each panic and not for long, as they may have caught it and go on. For who is to say why a rank has left.
     #[cold]
-    pub fn await_panics(&self) {
+    pub fn await_panic(&self, own: usize, lost: impl Fn() -> Option<(usize, Loss)>) -> Option<(usize, Loss)> {
         let start = Instant::now();
         // Pairs with the Release in `begin_to_panic`.
-        let panics = |rank| self.record(rank).panicking.load(Ordering::Acquire) != 0 && self.loss(rank).is_none();
-        while (0..self.ranks()).any(panics) && start.elapsed() < UNWOUND {
+        let panics = |rank: &usize| self.record(*rank).panicking.load(Ordering::Acquire) != 0;
+        let others = || (0..self.ranks()).filter(|rank| *rank != own && self.loss(*rank).is_none()).filter(panics);
+        loop {
+            let ends = others().next().is_some();
+            let found = lost();
+            if found.is_some() || !ends {
+                return found;
+            }
+            if start.elapsed() > UNWOUND {
+                others().for_each(|rank| self.record(rank).panicking.store(0, Ordering::Relaxed));
+                return None;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -34,6 +34,8 @@ use super::record::{self, KEPT, Said};
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
+/// What other members read of a collective that was dropped before it was done.
+const GIVEN_UP: &str = "a collective of a team was given up before it was done";
 /// Begins the digest that is the number of a team of survivors.
 const SURVIVORS: u64 = 0x7375_7276_6976_6f72;
 
@@ -292,6 +294,10 @@ impl Context {
             self.number.set(self.number.get() + 1);
             self.unfinished.set(self.unfinished.get() + 1);
             self.record(self.head.get(), "");
+        }
+        // Members that are told may leave.
+        if self.hub.engine.networks.pace().is_none() {
+            self.hub.engine.job.begin_to_panic(self.hub.engine.rank);
         }
         self.fail(&self.panic_error(doing, panic));
         self.tell_peers();
@@ -637,10 +643,7 @@ struct Unfinished<'a>(Option<&'a Context>);
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(context) = self.0 {
-            let given_up = || {
-                let why = "a collective of a team was given up before it was done".into();
-                Error::Agreed { rank: context.hub.engine.rank, why }
-            };
+            let given_up = || Error::Agreed { rank: context.hub.engine.rank, why: GIVEN_UP.into() };
             let lost = context.lost.get().map(|(rank, cause, doing)| Error::PeerLost { rank, cause, doing });
             context.fail(&lost.unwrap_or_else(given_up));
         }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::meeting::{By, FlagLayout, Found, MEMBERS, Meeting};
 use super::title::Kind;
@@ -15,6 +15,8 @@ const DOING: &str = "barrier";
 /// How long to wait for the rest of a word that is visible in part: soft-RoCE writes a word byte by byte.
 /// Chosen: far longer than the copy, even if its kernel thread is descheduled in between.
 const TORN: Duration = Duration::from_millis(20);
+/// How long to look for the death that made a rank of another host leave.
+const CAUSE: Duration = Duration::from_millis(100);
 
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
@@ -336,6 +338,12 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
 /// The error for a barrier that `deserter` never entered, or, if there is none, that `rank` left.
 #[cold]
 fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
+    // Of a panic on another host this one hears when the rank has ended.
+    let start = Instant::now();
+    let is_partial = engine.job.ranks_here() < engine.size && engine.networks.pace().is_none();
+    while is_partial && !engine.job.any_lost() && start.elapsed() < CAUSE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     engine.failures.lost(deserter.unwrap_or(rank), Loss::Left, DOING)
 }
 

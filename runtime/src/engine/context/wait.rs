@@ -98,11 +98,14 @@ impl Stream {
     #[cold]
     fn check_loss(&self, rank: usize, doing: &'static str) -> Result<()> {
         let Some(cause) = self.job.loss(rank) else { return Ok(()) };
+        let first = || self.cuts.first_lost(&self.job);
+        let (rank, cause) = match cause {
+            Loss::Left => self.job.await_panic(self.rank, first).unwrap_or((rank, cause)),
+            cause => (rank, cause),
+        };
         if cause == Loss::Left {
-            self.job.await_panics();
             self.job.miss(rank);
         }
-        let (rank, cause) = self.cuts.first_lost(&self.job).filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
         Err(Error::PeerLost { rank, cause, doing: doing.into() })
     }
 

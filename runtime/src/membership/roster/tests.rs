@@ -98,15 +98,36 @@ fn who_comes_too_late_is_told_what_became_of_it() {
 #[test]
 fn the_end_of_a_rank_that_panics_is_waited_for() {
     let job = JobMemory::create(3, &Settings::default()).expect("a job");
+    let looks = std::cell::Cell::new(0);
+    let await_panic = |own| {
+        looks.set(0);
+        job.await_panic(own, || {
+            looks.set(looks.get() + 1);
+            job.first_lost()
+        })
+    };
+    assert_eq!((await_panic(0), looks.get()), (None, 1));
     job.begin_to_panic(1);
+    // It does not wait for itself.
+    assert_eq!((await_panic(1), looks.get()), (None, 1));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             job.mark_lost(1, Loss::Panicked);
         });
-        job.await_panics();
-        assert_eq!(job.first_lost(), Some((1, Loss::Panicked)));
+        assert_eq!(await_panic(0), Some((1, Loss::Panicked)));
     });
-    // Nothing is waited for now, though the mark is there.
-    job.await_panics();
+    // One that has caught it is waited for once.
+    let job = JobMemory::create(3, &Settings::default()).expect("a job");
+    job.begin_to_panic(1);
+    assert_eq!(job.await_panic(0, || None), None);
+    let looks = std::cell::Cell::new(0);
+    assert_eq!(
+        job.await_panic(0, || {
+            looks.set(looks.get() + 1);
+            None
+        }),
+        None
+    );
+    assert_eq!(looks.get(), 1);
 }

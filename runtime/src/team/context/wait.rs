@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::head::{Head, Kind};
 use super::super::meeting::{Found, count};
 use super::super::record::Said;
-use super::{Context, Step};
+use super::{Context, GIVEN_UP, Step};
 use crate::error::{Error, Result};
 
 /// A wait checks the other members' records each time this has passed.
@@ -65,8 +65,8 @@ impl Context {
     #[inline]
     fn check_wait(&self, patience: &mut Patience) -> Result<()> {
         if let Some(rank) = if self.is_mapped() { None } else { self.told() } {
-            let why = "a team's collective failed or panicked there, and its own error says how";
-            return Err(self.failed_there(rank, why.into()));
+            let why = "a team's collective failed or panicked there, and its own error says how".into();
+            return Err(Error::Agreed { rank, why });
         }
         self.check_members()?;
         patience.polls = patience.polls.saturating_add(1);
@@ -197,11 +197,12 @@ impl Context {
         Ok(())
     }
 
-    /// The error of a collective that has failed at `rank`: the loss of a rank, if that may be the reason. A handler's panic takes a rank
-    /// out of its collective before it ends the rank.
+    /// The error of a collective that has failed at `rank`: the loss of a rank, if it was given up there because of that. A handler's
+    /// panic takes a rank out of its collective before it ends the rank.
     #[cold]
     fn failed_there(&self, rank: usize, why: String) -> Error {
-        match self.hub.engine.failures.cause() {
+        let cause = if why.contains(GIVEN_UP) { self.hub.engine.failures.cause() } else { None };
+        match cause {
             Some((rank, cause)) => Error::PeerLost { rank, cause, doing: self.head.get().doing().into() },
             None => Error::Agreed { rank, why },
         }
