@@ -554,7 +554,8 @@ mod tests {
             let receipt = world.receipt();
             receipt.into_iter().find(|(row, _)| *row == name).map(|(_, text)| text).expect("a row of this name")
         };
-        for (transport, attach) in [(Transport::ShmContract, true), (Transport::Auto, false), (Transport::Auto, true)] {
+        for (transport, attach) in [(Transport::ShmContract, false), (Transport::Auto, false), (Transport::Auto, true)]
+        {
             let settings = Settings { transport, cross_memory_attach: attach, ..Settings::default() };
             let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
             let ranks = job.run(|world| -> Result<()> {
