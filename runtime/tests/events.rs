@@ -2,6 +2,8 @@
 
 #[path = "events/abandoned.rs"]
 mod abandoned;
+#[path = "events/addresses.rs"]
+mod addresses;
 #[path = "events/contexts.rs"]
 mod contexts;
 #[path = "events/lent.rs"]

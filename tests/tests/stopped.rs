@@ -31,6 +31,11 @@ fn a_forked_child_has_static_data_of_its_own() {
 }
 
 #[test]
+fn a_program_asks_for_symmetric_static_data() {
+    stopped(&[], &["builder"], "the program asked\n");
+}
+
+#[test]
 fn symmetric_static_data_where_it_cannot_be_is_an_error() {
     use bellwether_runtime::{Error, Settings, Threads};
     let mut settings = Settings::default();

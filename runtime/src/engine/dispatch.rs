@@ -3,6 +3,8 @@
 use std::cell::{Cell, OnceCell};
 use std::rc::{Rc, Weak};
 
+use smallvec::SmallVec;
+
 use super::Engine;
 use crate::transport::{Message, Retained};
 
@@ -31,15 +33,15 @@ pub(crate) enum Taken {
 }
 
 enum Payload {
-    /// Header and payload.
-    Copied(Box<[u8]>),
+    /// Header and payload. A small call and its answer fit without an allocation.
+    Copied(SmallVec<[u8; 128]>),
     /// Where the network has them, behind the sender's rank.
     Kept(Retained),
 }
 
 impl Arrival {
     pub(super) fn copied(from: usize, id: u8, bytes: &[u8], room: Option<Taken>) -> Arrival {
-        Arrival { from, id, payload: Payload::Copied(bytes.into()), room }
+        Arrival { from, id, payload: Payload::Copied(SmallVec::from_slice(bytes)), room }
     }
 
     pub(super) fn kept(from: usize, id: u8, message: Retained, room: Option<Taken>) -> Arrival {

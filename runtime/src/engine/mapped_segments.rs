@@ -109,6 +109,11 @@ impl MappedSegments {
         }
     }
 
+    /// Whether the memory of `rank` is mapped here.
+    pub(super) fn is_mapped(&self, rank: usize) -> bool {
+        self.routes.is_mapped(rank)
+    }
+
     /// The table of `rank`, which is mapped.
     #[inline]
     pub(super) fn table(&self, rank: usize) -> Table<'_> {

@@ -10,6 +10,7 @@
 //! who runs the handlers (`dispatch.rs`), and the streams of operations of other threads (`context/`). What needs several parts
 //! is a method of the engine.
 
+mod addresses;
 mod call;
 mod claim;
 mod context;
@@ -44,6 +45,7 @@ mod wakeup;
 
 use std::sync::Arc;
 
+pub(crate) use self::addresses::{BY_ADDRESS, not_registered};
 pub(crate) use self::call::{Call, Running, inside_collective};
 pub(crate) use self::claim::Claim;
 pub(crate) use self::context::{Changing, Identity, Locate, OpenStream, Outlet, Stream, StreamWakeup};

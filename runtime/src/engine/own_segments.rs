@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use super::addresses::BY_ADDRESS;
 use super::context::{Contexts, Leaving};
 use super::mapped_segments::MappedSegments;
 use super::segments::Found;
@@ -165,8 +166,12 @@ impl Segments {
         Some((Found { start: found.start, len: found.len }, found.generation))
     }
 
-    /// An aligned word of an open segment.
+    /// An aligned word of an open segment; with [`BY_ADDRESS`] the one at address `offset`.
     pub(crate) fn word(&self, number: u32, offset: usize, width: Width) -> Option<*mut u8> {
+        if number == BY_ADDRESS {
+            let is_word = offset.is_multiple_of(width as usize) && self.mapped.owns(offset, width as usize);
+            return is_word.then_some(offset as *mut u8);
+        }
         let (found, _) = self.find(number)?;
         let is_inside = offset.checked_add(width as usize).is_some_and(|end| end <= found.len);
         let address = found.start.checked_add(offset).filter(|address| address.is_multiple_of(width as usize));

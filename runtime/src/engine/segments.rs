@@ -228,7 +228,7 @@ impl Engine {
         Ok(network.covers(rank, address, len))
     }
 
-    fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
+    pub(super) fn copy_table(&self, doing: &'static str, rank: usize) -> Result<()> {
         let network = self.networks.to(rank);
         let (mut ticket, mut outcome, word) = (None, Ok(false), self.segments.word_for(true));
         self.wait_together(doing, || {

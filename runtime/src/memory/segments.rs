@@ -136,6 +136,12 @@ impl<'a> Table<'a> {
         (word(LINE), word(LINE + 8))
     }
 
+    /// No segment has this number or a higher one.
+    pub fn top(&self) -> usize {
+        // Acquire pairs with the Release store in `write`.
+        self.at(self.layout.segments + 8).load(Ordering::Acquire) as usize
+    }
+
     /// The generation of entry `number`, which is backed: that of a segment that was [found](Table::find) as long as it is open.
     #[inline]
     pub fn generation(&self, number: usize) -> &'a AtomicU64 {

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
     use crate::Call;
-    use crate::transport::rigs::allocations;
+    use crate::transport::rigs::{allocations, held};
 
     #[test]
     fn an_answer_reaches_its_own_call_only() {
@@ -163,6 +163,36 @@ mod tests {
             (0..3).map(|i| after[i] - before[i]).sum::<u64>()
         });
         assert_eq!(counts.expect("runs"), [0, 0]);
+    }
+
+    /// Small calls and gets over the transport contract: nothing for each, here or there, and nothing stays. Now and then a list may grow.
+    #[test]
+    fn small_calls_and_gets_over_the_contract_allocate_nothing_each() {
+        const ROUNDS: u64 = 200;
+        let settings = crate::Settings { transport: crate::Transport::ShmContract, ..crate::Settings::default() };
+        let job = crate::Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+        let ranks = job.run(|world| -> crate::Result<()> {
+            let numbers = world.alloc::<u64>(100)?;
+            world.barrier()?;
+            if world.rank() == 0 {
+                let call = || -> crate::Result<[u64; 2]> {
+                    world.call_plain(1, [1u64, 2, 3], |_, _| [allocations(), held() as u64])?.wait()
+                };
+                let get = || numbers.get_slice(1, 0, &mut [0; 40]);
+                // The first ones make room.
+                (0..20).try_for_each(|_| call().map(drop).and_then(|()| get()))?;
+                let (before, there) = (allocations(), call()?);
+                (0..ROUNDS).try_for_each(|_| call().map(drop))?;
+                let (after, there_after) = (allocations(), call()?);
+                (0..ROUNDS).try_for_each(|_| get())?;
+                let counts = [after - before, there_after[0] - there[0], allocations() - after];
+                assert!(counts.iter().all(|count| *count < ROUNDS / 2), "{counts:?} of {ROUNDS} calls, and gets");
+                let held = there_after[1] as isize - there[1] as isize;
+                assert!(held < 4096, "{held} bytes stay of {ROUNDS} calls");
+            }
+            world.barrier()
+        });
+        ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
     }
 
     #[test]

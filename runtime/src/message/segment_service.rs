@@ -65,8 +65,9 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
-    /// Asks `to` to do `change` at `offset` of its segment `number`, or nothing, after what this rank has sent there before. When it has,
-    /// the result goes to `found`, and `events` happen. Inside a handler the message may be kept; else this waits for room.
+    /// Asks `to` to do `change` at `offset` of its segment `number`, or nothing, after what this rank has sent there before. With
+    /// [`BY_ADDRESS`](crate::engine::BY_ADDRESS) as number the offset is an address. When it has, the result goes to `found`, and `events`
+    /// happen. Inside a handler the message may be kept; else this waits for room for a change, and keeps what asks for nothing.
     ///
     /// # Errors
     /// [`Error::PeerLost`]; then no event happens.
@@ -82,8 +83,13 @@ impl Messages {
         let [value, compare] = change.map_or([0; 2], |change| [change.value, change.compare]);
         let receipt = self.engine.open_atomic(to, found, events)?;
         let payload = [receipt, offset as u64, kind, value, compare].map(u64::to_ne_bytes);
-        self.send(to, id::SEGMENT_ATOMIC, u64::from(number), payload.as_flattened())
-            .inspect_err(|error| self.engine.contexts.receipts().refuse(receipt, to, error))
+        let (number, payload) = (u64::from(number), payload.as_flattened());
+        let sent = match change {
+            Some(_) => self.send(to, id::SEGMENT_ATOMIC, number, payload),
+            // It tells of messages before it, which a network may otherwise deliver later.
+            None => self.engine.try_send_unasked(to, id::SEGMENT_ATOMIC, number, payload),
+        };
+        sent.inspect_err(|error| self.engine.contexts.receipts().refuse(receipt, to, error))
     }
 
     /// Closes a segment of this rank: when this returns without an error, nobody reaches its memory any more. On an error

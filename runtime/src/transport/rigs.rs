@@ -28,6 +28,11 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
+/// Bytes that this thread has allocated and not freed.
+pub(crate) fn held() -> isize {
+    HELD.get()
+}
+
 // SAFETY: passes everything on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -204,6 +209,11 @@ impl<const EMULATE: bool, const ENCRYPT: bool> Rig for Tcp<EMULATE, ENCRYPT> {
     type Transport = tcp::Device;
     const BY_ITSELF: bool = true;
     const SHORTEN: usize = 50;
+
+    /// Threads of the device allocate for themselves.
+    fn held() -> Option<isize> {
+        Some(HELD.get())
+    }
 
     fn new(ranks: usize) -> Self {
         Tcp((0..ranks).map(|rank| tcp::Device::shallow(rank, ranks, ENCRYPT)).collect())

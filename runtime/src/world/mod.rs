@@ -1,5 +1,6 @@
 //! The world: what a rank holds, and the calls that need all of it.
 
+mod addresses;
 mod allocate;
 mod atomics;
 mod bell;
@@ -35,6 +36,7 @@ mod start;
 mod survive;
 mod symmetric;
 mod team;
+mod thread_addresses;
 mod thread_messages;
 mod thread_operation;
 mod thread_reserved;

@@ -1,5 +1,6 @@
 //! Operations with events: puts, gets, atomics and messages with actions for when they are complete.
 
+mod addresses;
 pub(super) mod at_once;
 mod segments;
 

@@ -2,8 +2,8 @@
 //!
 //! | memory at the target | on the same node | over a network |
 //! | --- | --- | --- |
-//! | symmetric heap, symmetric static data | a store or load | the network's put or get |
-//! | another segment ([`World::segment`]) | cross-memory attach | the network's put or get |
+//! | symmetric heap, symmetric static data, segment of [`World::segment`] | a store or load | the network's put or get |
+//! | segment of other memory ([`World::segment_at`]) | cross-memory attach | the network's put or get |
 //! | any other | cross-memory attach | a message, which the target serves when it makes progress |
 //!
 //! Where the kernel allows no cross-memory attach, a message takes its place. The network's puts and gets need no progress
@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::World;
+use super::segments::Carried;
 use crate::engine::{ADDRESS, Attached};
 use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
@@ -96,35 +97,130 @@ impl World {
     unsafe fn put_by_route(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
         const NAME: &str = "put to an address";
         self.check_transfer(NAME, rank, to, source.len(), bells)?;
+        // SAFETY: the caller's.
+        let carried = unsafe { self.put_checked(NAME, rank, to, source, bells.remote) }?;
+        if let Some(bell) = bells.remote
+            && carried != Carried::Message
+        {
+            self.ring_address(rank, bell)?;
+        }
+        ring(bells.local);
+        Ok(())
+    }
+
+    /// Puts to any memory. Tells how the bytes go; a message rings `bell`, too.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    unsafe fn put_checked(
+        &self,
+        name: &'static str,
+        rank: usize,
+        to: usize,
+        source: &[u8],
+        bell: Option<usize>,
+    ) -> Result<Carried> {
         let len = source.len();
-        let mut carried = false;
         if len == 0 {
-        } else if self.is_remote(rank) {
-            self.check_remote(NAME, rank, to, len)?;
-            match self.registered(NAME, rank, to, len)? {
-                Some(offset) => self.put_registered(NAME, rank, offset, source)?,
-                None => {
-                    self.engine.poll()?;
-                    carried = true;
-                    self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
-                }
+            return Ok(Carried::Copied);
+        }
+        if self.is_remote(rank) {
+            self.check_remote(name, rank, to, len)?;
+            if let Some(offset) = self.registered(name, rank, to, len)? {
+                return self.put_registered(name, rank, offset, source).map(|()| Carried::Network);
             }
+            self.engine.poll()?;
         } else if let Some(target) = self.in_segment(rank, to, len) {
             // SAFETY: backed segment memory, as just found; the caller means it to be written.
             unsafe { copy::copy(target, source.as_ptr(), len) };
+            return Ok(Carried::Copied);
         } else {
             self.engine.poll()?;
             let source_start = source.as_ptr().cast_mut();
             // SAFETY: only read when putting; the kernel checks the address at the target.
-            carried = !unsafe { self.attach(NAME, Direction::Put, rank, source_start, to, len) }?;
-            if carried {
-                self.messages.write_outside(rank, to, source, bells.remote.unwrap_or(0))?;
+            if unsafe { self.attach(name, Direction::Put, rank, source_start, to, len) }? {
+                return Ok(Carried::Copied);
             }
         }
-        if let (Some(bell), false) = (bells.remote, carried) {
-            self.ring_address(rank, bell)?;
+        self.messages.write_outside(rank, to, source, bell.unwrap_or(0))?;
+        Ok(Carried::Message)
+    }
+
+    /// As [`World::put_address`], without bells. Tells how the bytes go.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    pub(super) unsafe fn put_address_by(&self, rank: usize, to: usize, source: &[u8]) -> Result<Carried> {
+        const NAME: &str = "put to an address";
+        self.check_transfer(NAME, rank, to, source.len(), RawBells::default())?;
+        // SAFETY: the caller's.
+        let carried = unsafe { self.put_checked(NAME, rank, to, source, None) }?;
+        if carried == Carried::Copied {
+            self.engine.stored(rank);
         }
-        ring(bells.local);
+        Ok(carried)
+    }
+
+    /// As [`World::get_address`], unless the network reads the bytes: then the result is the offset that it takes. What goes by message is
+    /// waited for.
+    ///
+    /// # Safety
+    /// `here` is valid for writing `len` bytes until this returns; only this, peers and copies of the runtime touch them. They may overlap
+    /// what is read.
+    pub(super) unsafe fn get_address_by(
+        &self,
+        rank: usize,
+        from: usize,
+        here: *mut u8,
+        len: usize,
+    ) -> Result<Option<usize>> {
+        const NAME: &str = "get from an address";
+        self.check_transfer(NAME, rank, from, len, RawBells::default())?;
+        if len == 0 {
+            return Ok(None);
+        }
+        if self.is_remote(rank) {
+            self.check_remote(NAME, rank, from, len)?;
+            if let Some(offset) = self.registered(NAME, rank, from, len)? {
+                return Ok(Some(offset));
+            }
+        } else if let Some(source) = self.in_segment(rank, from, len) {
+            // SAFETY: backed segment memory; the caller's for `here`.
+            unsafe { copy::between(here, source, len) };
+            return Ok(None);
+        }
+        self.engine.check_outside_handler(NAME)?;
+        self.engine.poll()?;
+        // SAFETY: the caller's for `here`; the kernel checks the address at the target.
+        if self.is_remote(rank) || !unsafe { self.attach(NAME, Direction::Get, rank, here, from, len) }? {
+            // SAFETY: the caller's.
+            unsafe { self.get_by_pieces(NAME, rank, from, here, len) }?;
+        }
+        Ok(None)
+    }
+
+    /// Gets by messages, and waits for them.
+    ///
+    /// # Safety
+    /// `here` is valid for writing `len` bytes until this returns.
+    unsafe fn get_by_pieces(
+        &self,
+        operation: &'static str,
+        rank: usize,
+        from: usize,
+        here: *mut u8,
+        len: usize,
+    ) -> Result<()> {
+        // A handler writes them. Where the wait fails that may happen later, so they are then nobody's.
+        let came: *mut (AtomicI32, Vec<u8>) = Box::into_raw(Box::new((AtomicI32::new(0), vec![0; len])));
+        // SAFETY: just made, and only freed below, when the bell has rung.
+        let (bell, bytes) = unsafe { (&(*came).0, (*came).1.as_mut_ptr() as usize) };
+        // SAFETY: they stay until the bell has rung.
+        unsafe { self.messages.read_outside(rank, from, len, bytes, std::ptr::from_ref(bell) as usize, 0) }?;
+        // Acquire pairs with the Release of the handler that rings it.
+        self.engine.wait_until(operation, None, || bell.load(Ordering::Acquire) > 0)?;
+        // SAFETY: it has rung: nobody else uses them any more. The caller's for `here`.
+        unsafe { copy::put(here, Box::from_raw(came).1.as_ptr(), len) };
         Ok(())
     }
 
@@ -299,10 +395,7 @@ impl World {
     }
 
     fn check_remote(&self, operation: &'static str, rank: usize, address: usize, length: usize) -> Result<()> {
-        if self.among_slots(rank, address)
-            && self.engine.segments.mapped().offset(rank, address, length).is_none()
-            && self.in_heaps(rank, address, length).is_none()
-        {
+        if self.engine.segments.mapped().is_closed_to_peers(rank, address, length) {
             return Err(Error::BadAddress { operation, rank, address, length });
         }
         Ok(())
@@ -310,7 +403,7 @@ impl World {
 
     /// The offset by which the network reaches `len` bytes at `address` of `rank`, if they are registered with it.
     fn registered(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
-        let place = match self.in_heaps(rank, address, len) {
+        let place = match self.engine.segments.mapped().in_heaps(rank, address, len) {
             // Another rank's slot is that rank's network's.
             Some((slot, offset)) => (slot == rank).then_some(offset),
             None => self.engine.is_registered(doing, rank, address, len)?.then(|| ADDRESS + address),
@@ -338,33 +431,13 @@ impl World {
         {
             return Some(place);
         }
-        if let Some(place) = self.in_own_segments(rank, address, len) {
+        let mapped = engine.segments.mapped();
+        if let Some(place) = mapped.in_own_segments(rank, address, len) {
             return Some(place);
         }
-        let (slot, offset) = self.in_heaps(rank, address, len)?;
+        let (slot, offset) = mapped.in_heaps(rank, address, len)?;
         // SAFETY: an offset inside the slot.
         engine.node.has_slot(slot).then(|| unsafe { engine.node.slot(slot).add(offset) })
-    }
-
-    /// The rank whose slot has `len` bytes at `address` of `rank`, and where in it they are, if they are backed heap memory there.
-    fn in_heaps(&self, rank: usize, address: usize, len: usize) -> Option<(usize, usize)> {
-        let engine = &self.engine;
-        let (slot, offset) = engine.segments.mapped().slot_of(rank, address)?;
-        let start = offset.checked_sub(engine.layout.heap)?;
-        // Heaps grow together; those of other hosts tell no sizes here.
-        let known = if engine.job.is_here(slot) { slot } else { engine.rank };
-        let committed = engine.node.status(known).heap_committed.load(Ordering::Acquire) as usize;
-        (start.checked_add(len)? <= committed).then_some((slot, offset))
-    }
-
-    /// Where `len` bytes at `address` of `rank` are here, if the rank is mapped and has given them to segments of its slot.
-    fn in_own_segments(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        let engine = &self.engine;
-        let offset = engine.segments.mapped().offset(rank, address, len).filter(|_| engine.routes.is_mapped(rank))?;
-        // Acquire pairs with the Release in `Segments::take_memory`.
-        let end = engine.node.status(rank).own_segments_end.load(Ordering::Acquire) as usize;
-        // SAFETY: inside the slot of a mapped rank.
-        (offset + len <= end).then(|| unsafe { engine.node.slot(rank).add(offset) })
     }
 
     /// Whether `address` of `rank` lies in the mapped slots, backed or not.
@@ -423,5 +496,94 @@ impl World {
 fn ring(bell: Option<&AtomicI32>) {
     if let Some(bell) = bell {
         bell.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fmt::Debug;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use crate::{Completion, Result, Settings, Threads, Transport};
+
+    /// Counts what is told at level debug of memory that is not registered.
+    struct Counting(Arc<AtomicUsize>);
+
+    impl Subscriber for Counting {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::DEBUG
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            struct Text(String);
+            impl Visit for Text {
+                fn record_debug(&mut self, _: &Field, value: &dyn Debug) {
+                    self.0 += &format!("{value:?} ");
+                }
+            }
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            if text.0.contains("not registered at its owner") {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// What reaches memory by address is told in the receipt, and in the log where it is a message.
+    #[test]
+    fn what_goes_by_message_is_told() {
+        let row = |world: &crate::World, name: &str| {
+            let receipt = world.receipt();
+            receipt.into_iter().find(|(row, _)| *row == name).map(|(_, text)| text).expect("a row of this name")
+        };
+        for (transport, attach) in [(Transport::ShmContract, false), (Transport::Auto, false), (Transport::Auto, true)]
+        {
+            let settings = Settings { transport, cross_memory_attach: attach, ..Settings::default() };
+            let job = Threads::new(2).settings(settings).deadline(Duration::from_secs(60));
+            let ranks = job.run(|world| -> Result<()> {
+                let (told, other, by_network) = (Arc::default(), 1 - world.rank(), transport == Transport::ShmContract);
+                let progress = row(world, "needs target progress");
+                assert_eq!(progress.contains("memory that is not registered"), by_network, "{progress}");
+                let by_call = row(world, "by a system call");
+                let is_told =
+                    by_call.contains(if attach { "cross-memory attach" } else { "by a message to the owner" });
+                assert!(is_told, "{by_call}");
+                let (plain, own) = ([const { AtomicU64::new(0) }; 8], world.segment(64)?);
+                let plain_there = world.exchange_addresses(plain.as_ptr())?[other];
+                let own_there = world.exchange_addresses(own.as_ptr())?[other];
+                tracing::subscriber::with_default(Counting(Arc::clone(&told)), || -> Result<()> {
+                    for (to, messages) in [(own_there, 0), (plain_there, usize::from(by_network))] {
+                        let done = Completion::new();
+                        // SAFETY: bytes that nobody looks at.
+                        unsafe { world.operation().effect(&done).put_address(other, to, &[7; 8]) }?;
+                        world.wait_completion(&done)?;
+                        assert_eq!(told.load(Ordering::Relaxed), messages, "{transport:?}");
+                    }
+                    Ok(())
+                })?;
+                world.barrier()?;
+                assert_eq!(plain[0].load(Ordering::Relaxed), u64::from_ne_bytes([7; 8]));
+                own.close()
+            });
+            ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("is well"));
+        }
     }
 }

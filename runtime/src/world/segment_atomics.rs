@@ -30,13 +30,29 @@ pub(super) enum Begun<T> {
 pub(super) type Locate = fn(&World, &'static str, (usize, u32), usize, usize, LookUp) -> Result<Located>;
 
 /// What does an atomic on a word of a segment.
-enum Home {
+pub(super) enum Home {
     /// The processor, here.
     Here(*mut u8),
     /// The network, which takes this offset.
     Network(usize),
     /// The owner's processor, which a message asks.
     Owner,
+}
+
+impl Home {
+    /// Does an atomic, if the processor can do it here. Else tells who is to do it.
+    ///
+    /// # Safety
+    /// A word that is here is valid, aligned and only touched atomically.
+    pub(super) unsafe fn begin<T: AtomicElement>(self, op: AtomicOp, [value, compare]: [T; 2]) -> Begun<T> {
+        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
+        match self {
+            // SAFETY: the caller's.
+            Home::Here(at) => Begun::Done(unsafe { apply(op, at.cast(), value, compare) }),
+            Home::Network(remote) => Begun::Network(remote, change),
+            Home::Owner => Begun::Owner(change),
+        }
+    }
 }
 
 impl World {
@@ -117,12 +133,24 @@ impl World {
         at: (usize, u32, usize),
         values: [T; 2],
     ) -> Result<T> {
-        let (rank, number, offset) = at;
-        match self.begin_change(locate, op, at, values)? {
+        self.end_change(ATOMIC, at, self.begin_change(locate, op, at, values)?)
+    }
+
+    /// Waits for the result of an atomic on the word that `at` names.
+    ///
+    /// # Errors
+    /// As [`World::fetch_segment`].
+    pub(super) fn end_change<T: AtomicElement>(
+        &self,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        begun: Begun<T>,
+    ) -> Result<T> {
+        match begun {
             Begun::Done(before) => Ok(before),
-            Begun::Network(remote, change) => self.engine.remote_atomic(ATOMIC, rank, remote, change).map(T::narrow),
+            Begun::Network(remote, change) => self.engine.remote_atomic(doing, rank, remote, change).map(T::narrow),
             Begun::Owner(change) => {
-                self.engine.check_outside_handler(ATOMIC)?;
+                self.engine.check_outside_handler(doing)?;
                 let (done, found) = (Completion::new(), Arc::<Found>::default());
                 let events = vec![done.event()];
                 self.messages.ask_owner(rank, (number, offset), Some(change), Some(Arc::clone(&found)), events)?;
@@ -146,15 +174,11 @@ impl World {
         locate: Locate,
         op: AtomicOp,
         (rank, number, offset): (usize, u32, usize),
-        [value, compare]: [T; 2],
+        values: [T; 2],
     ) -> Result<Begun<T>> {
-        let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        Ok(match self.home_of_word(locate, (rank, number), offset, size_of::<T>())? {
-            // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
-            Home::Here(at) => Begun::Done(unsafe { apply(op, at.cast(), value, compare) }),
-            Home::Network(remote) => Begun::Network(remote, change),
-            Home::Owner => Begun::Owner(change),
-        })
+        let home = self.home_of_word(locate, (rank, number), offset, size_of::<T>())?;
+        // SAFETY: an aligned word of an open segment, which stays open until this rank, if it is not the owner, has handled a message.
+        Ok(unsafe { home.begin(op, values) })
     }
 
     /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.

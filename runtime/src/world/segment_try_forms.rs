@@ -49,8 +49,10 @@ impl World {
         (|| -> Result<()> {
             let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
             self.engine.put_at_once(NAME, rank, source.len() + size_of::<u64>(), || {
-                self.put_located(NAME, rank, &located, source, After::Nothing)?;
-                bell.ring(rank)
+                match self.put_located(NAME, rank, &located, source, After::Nothing)? {
+                    Carried::Message => self.ring_handled(rank, bell),
+                    Carried::Copied | Carried::Network => bell.ring(rank),
+                }
             })
         })()
         .placed_here()

@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::{AtomicElement, Bell, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, Engine, Filled, FoundSegment, Local};
+use super::{AtomicElement, Bell, Event, OneThread, ThreadSegment, World, differ};
+use crate::engine::{ADDRESS, BY_ADDRESS, Engine, Filled, FoundSegment, Local};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
@@ -425,15 +425,24 @@ impl World {
     /// is closed while this put waits for room, that is an error of a later call.
     #[track_caller]
     pub fn put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        match self.put_reached(rank, number, offset, source) {
+            true => Ok(()),
+            false => self.put_segment_by(rank, number, offset, source).map(drop).placed_here(),
+        }
+    }
+
+    /// Puts by a store, if that reaches the segment. Whether it did.
+    #[inline(always)]
+    fn put_reached(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> bool {
         if self.engine.is_own()
             && let Some(to) = self.engine.segments.mapped().reach(rank, number, offset, source.len())
         {
             // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not
             // the owner, has handled a message.
             unsafe { copy::put(to, source.as_ptr(), source.len()) };
-            return Ok(());
+            return true;
         }
-        self.put_segment_by(rank, number, offset, source).map(drop).placed_here()
+        false
     }
 
     /// As [`World::put_segment`]. Tells how the bytes go.
@@ -489,21 +498,28 @@ impl World {
         .placed_here()
     }
 
-    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes, except where they go by message.
+    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
     ///
-    /// That is where both ranks are on one node, the segment is outside the memory of the job ([`World::segment_at`]) and the kernel allows
-    /// no cross-memory attach. There the ring does not wait until `rank` has handled the message. Use [`Operation::put_segment`] with
-    /// [`Event::ring`] as its effect, or [`World::notify_segment`]: both are ordered there, too.
-    ///
-    /// [`Operation::put_segment`]: crate::Operation::put_segment
-    /// [`Event::ring`]: crate::Event::ring
+    /// Where both ranks are on one node, the segment is outside the memory of the job ([`World::segment_at`]) and the kernel allows no
+    /// cross-memory attach, the bytes go by message. There the bell rings when `rank` has handled it and this rank learns of that, so both
+    /// have to make progress.
     ///
     /// # Errors
     /// As [`World::put_segment`]: the bell is not rung. As [`Bell::ring`]: the bytes were put.
     #[track_caller]
     pub fn put_segment_bell(&self, rank: usize, number: u32, offset: usize, source: &[u8], bell: &Bell) -> Result<()> {
-        self.put_segment(rank, number, offset, source).placed()?;
+        if !self.put_reached(rank, number, offset, source)
+            && self.put_segment_by(rank, number, offset, source).placed()? == Carried::Message
+        {
+            return self.ring_handled(rank, bell).placed();
+        }
         bell.ring(rank)
+    }
+
+    /// Rings `bell` at `rank` when that has handled the messages of this rank so far.
+    pub(super) fn ring_handled(&self, rank: usize, bell: &Bell) -> Result<()> {
+        let ring = Event::ring(bell, rank).check(self.engine.identity())?;
+        self.messages.ask_owner(rank, (BY_ADDRESS, 0), None, None, vec![ring])
     }
 
     /// Puts over the network: a long source without a copy.

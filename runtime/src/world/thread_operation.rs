@@ -1,5 +1,6 @@
 //! Operations with events, of a context.
 
+mod addresses;
 mod segments;
 
 use std::ops::Range;

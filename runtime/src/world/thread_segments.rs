@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::operation::{apply, check_one_value};
 use super::segment_atomics::ATOMIC;
 use super::{AtomicElement, ThreadBell, ThreadContext};
-use crate::engine::{Change, Identity, Locate, Stream};
+use crate::engine::{BY_ADDRESS, Change, Identity, Locate, Stream};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
@@ -38,7 +38,7 @@ impl<'a> ThreadSegment<'a> {
         false
     }
 
-    /// The address in this segment to which a get of `stream` copies. `number`, the segment of the source, is for errors.
+    /// The address in this segment to which a get of `stream` copies. `number`, the segment of the source or [`BY_ADDRESS`], is for errors.
     ///
     /// # Errors
     /// [`Error::NoSegment`] if it is of another world; [`Error::OutOfBounds`].
@@ -51,6 +51,12 @@ impl<'a> ThreadSegment<'a> {
         count: usize,
     ) -> Result<*mut u8> {
         if !stream.is_of(self.identity) {
+            if number == BY_ADDRESS {
+                return Err(Error::InvalidArgument {
+                    operation,
+                    why: "the segment to fill is of another world".into(),
+                });
+            }
             return Err(Error::NoSegment { operation, rank: stream.rank, number, place: CalledAt::default() });
         }
         self.at(operation, offset, count)
@@ -203,8 +209,8 @@ impl ThreadContext {
         [value, compare]: [T; 2],
     ) -> Result<T> {
         let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, which may be changed, as the maker of
-        // `ThreadReservedSegments` guarantees.
+        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, or at an address, which may be
+        // changed, as the maker of `ThreadReservedSegments`, or the caller of `fetch_address`, guarantees.
         let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
         self.stream().change_segment(locate, doing, place, change, at_once).map(T::narrow)
     }

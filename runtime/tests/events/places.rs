@@ -57,6 +57,15 @@ fn places(world: &World, _: &()) -> Result<()> {
     told(world.operation().invoke(n, 1u8, |_, _| ()), line!());
     told(world.operation().put_segment(here, number, 65, &[]), line!());
     told(world.operation().fetch_segment(ADD, here, number, 4, 1u64), line!());
+    // SAFETY: there is no such rank.
+    unsafe {
+        told(world.compare_swap_address(n, 8, 1u64, 2), line!());
+        told(world.operation().put_address(n, 8, &[0; 8]), line!());
+        told(world.operation().fetch_address(ADD, n, 8, 1u64), line!());
+        told(context.put_address(n, 8, &[0; 8]), line!());
+        told(context.operation().put_address(n, 8, &[0; 8]), line!());
+        told(context.operation().compare_swap_address(n, 8, 1u64, 2), line!());
+    }
     // Contexts.
     told(context.put(&at, here, 4, 1), line!());
     told(context.get(&at, n, 0), line!());

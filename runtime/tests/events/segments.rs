@@ -10,7 +10,7 @@ use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{AtomicOp, Memory};
 use bellwether_runtime::{Completion, Counter, Error, Event, Result, Segment, Simulated, Transport, World};
 
-use super::{Through, everywhere, threads};
+use super::{Through, addresses, everywhere, threads};
 
 const LEN: usize = 3000;
 
@@ -234,6 +234,7 @@ fn one_of_several_processes() {
     let world = World::start().expect("starts");
     atomics(&world).expect("atomics");
     events(&world, &|_| world.barrier()).expect("events");
+    addresses::by_world(&world, &|_| world.barrier()).expect("by address");
     println!("all words are right");
     world.finish().expect("finishes");
 }

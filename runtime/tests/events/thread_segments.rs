@@ -272,6 +272,41 @@ fn a_notification_in_a_segment_comes_after_the_data() {
     results.expect("ranks start").into_iter().for_each(|result| result.expect("is well"));
 }
 
+/// Where the kernel copies nothing, bytes for what is not mapped wait in a message until their target handles it.
+#[test]
+fn a_bell_of_a_put_by_message_comes_after_the_bytes() {
+    let mut settings = bellwether_runtime::Settings::default();
+    settings.cross_memory_attach = false;
+    let is_sent = [const { AtomicBool::new(false) }; 2];
+    let results = threads(2, Transport::Auto).settings(settings).run(|world| -> Result<()> {
+        let (memory, bell) = ([const { AtomicU64::new(0) }; 64], world.bell()?);
+        // SAFETY: atomics, which outlive the segment.
+        let data = unsafe { world.segment_at(Some(70), memory[0].as_ptr().cast(), 512) }?;
+        world.barrier()?;
+        for (round, is_sent) in (1..=2u64).zip(&is_sent) {
+            if world.rank() == 0 {
+                let bytes = round.to_ne_bytes().repeat(64);
+                match round {
+                    1 => world.put_segment_bell(1, 70, 0, &bytes, &bell)?,
+                    _ => world.try_put_segment_bell(1, 70, 0, &bytes, &bell)?,
+                }
+                is_sent.store(true, Ordering::SeqCst);
+            } else {
+                // Polls nothing meanwhile: a bell that was rung is seen before any message.
+                while !is_sent.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                bell.wait(round)?;
+                let came = memory.iter().filter(|word| word.load(Ordering::Relaxed) == round).count();
+                assert_eq!(came, 64, "round {round}");
+            }
+            world.barrier()?;
+        }
+        data.close()
+    });
+    results.expect("ranks start").into_iter().for_each(|result| result.expect("is well"));
+}
+
 /// Threads put without a pause to whatever segment is open. What an owner has closed nobody writes.
 #[test]
 fn nothing_of_a_context_reaches_a_segment_that_was_closed() {

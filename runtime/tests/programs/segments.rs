@@ -216,6 +216,52 @@ fn many_segments_have_numbers_of_their_own_and_give_them_back() {
     ranks.run(program).expect("starts").into_iter().collect::<Result<()>>().expect("runs");
 }
 
+/// Memory that a program can have: of the stack, static, and a mapped file.
+#[test]
+fn memory_of_each_kind_is_a_segment() {
+    const WORDS: usize = 1000;
+    const LEN: usize = 8 * WORDS;
+    static STATIC: [[AtomicU64; WORDS]; 3] = [const { [const { AtomicU64::new(0) }; WORDS] }; 3];
+    watchdog();
+    let program = |world: &World| -> Result<()> {
+        let (me, n) = (world.rank(), world.size());
+        let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+        let stack = [const { AtomicU64::new(0) }; WORDS];
+        let path = format!("{}/segment-{:?}-{me}", env!("CARGO_TARGET_TMPDIR"), crate::TRANSPORT);
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.expect("a file");
+        file.set_len(LEN as u64).expect("grows");
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a range that the kernel chooses.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), LEN, access, MapFlags::SHARED, &file, 0) }.expect("maps");
+        let starts = [stack.as_ptr().cast_mut().cast(), STATIC[me].as_ptr().cast_mut().cast(), mapped.cast::<u8>()];
+        // SAFETY: valid until the segments are closed, below; looked at by `Segment::read` only, until then.
+        let own = starts.map(|start| unsafe { world.segment_at(None, start, LEN) });
+        let own = own.into_iter().collect::<Result<Vec<_>>>()?;
+        for (kind, own) in own.iter().enumerate() {
+            let numbers = world.allgather(&[own.number()])?;
+            world.put_segment(next, numbers[next], 0, &pattern(10 * me + kind, LEN))?;
+            world.fence();
+            world.barrier()?;
+            let mut came = vec![0; LEN];
+            own.read(0, &mut came)?;
+            assert!(came == pattern(10 * before + kind, LEN), "kind {kind}: put");
+            came.fill(0);
+            world.get_segment(next, numbers[next], 5, &mut came[5..])?;
+            assert!(came[5..] == pattern(10 * me + kind, LEN)[5..], "kind {kind}: got");
+            world.barrier()?;
+        }
+        own.into_iter().try_for_each(Segment::close)?;
+        assert!(std::fs::read(&path).expect("a file") == pattern(10 * before + 2, LEN), "the file itself");
+        std::fs::remove_file(&path).expect("is there");
+        // SAFETY: mapped above, and no segment any more.
+        unsafe { munmap(mapped, LEN) }.expect("unmaps");
+        world.barrier()
+    };
+    let outcomes = Threads::new(3).settings(settings()).run(program);
+    outcomes.expect("starts").into_iter().collect::<Result<()>>().expect("runs");
+}
+
 /// Address space in which a small file is mapped again and again, except at some windows with pages of their own: gibibytes to
 /// copy, in few pages of memory.
 struct Vast {

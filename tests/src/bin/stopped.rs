@@ -1,5 +1,6 @@
 //! Rank 0 stops rank 1 (SIGSTOP), puts into its static data and a segment of its heap, reads both back, and lets it go on:
-//! `BELLWETHER_RANKS=2 BELLWETHER_STATIC_DATA=on stopped`. With `fork`, each rank forks children that write static data.
+//! `BELLWETHER_RANKS=2 BELLWETHER_STATIC_DATA=on stopped`. With `fork`, each rank forks children that write static data. With
+//! `builder`, the program asks for symmetric static data, and ranks put to each other's.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,6 +22,15 @@ fn main() -> ExitCode {
     // A start that hangs is ended by whoever started this.
     let mut arguments: Vec<String> = std::env::args().collect();
     COUNT.store(5, Ordering::Relaxed);
+    if arguments.get(1).is_some_and(|argument| argument == "builder") {
+        return match asks() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("stopped: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let controller = match Controller::setup(&mut arguments) {
         Ok(controller) => controller,
         Err(error) => {
@@ -116,6 +126,37 @@ fn by_number(
         assert!(matches!(beyond, Err(Error::OutOfBounds { .. })), "{beyond:?}");
     }
     Ok(())
+}
+
+/// Puts to and changes static data of the other rank by address.
+fn asks() -> Result<()> {
+    let world = World::builder().static_data().start()?;
+    let (other, put) = (1 - world.rank(), bytes());
+    let all = world.exchange_addresses(DATA.as_ptr())?;
+    let (to, context, done) = (all[other], world.context()?, Completion::new());
+    world.barrier()?;
+    // SAFETY: atomics, which expect this.
+    unsafe {
+        world.operation().effect(&done).put_address(other, to, &put[..4000])?;
+        context.put_address(other, to + 4000, &put[4000..])?;
+    }
+    world.wait_completion(&done)?;
+    context.flush(other)?;
+    world.barrier()?;
+    assert!((0..WORDS).all(|word| DATA[word].load(Ordering::Relaxed) == pattern(word)));
+    world.barrier()?;
+    // SAFETY: as above.
+    let [before, then] = unsafe {
+        let before = world.fetch_address(AtomicOp::Add, other, to + 16, 3u64)?;
+        [before, context.compare_swap_address(other, to + 16, pattern(2) + 3, 1u64)?]
+    };
+    assert_eq!([before, then], [pattern(2), pattern(2) + 3]);
+    world.barrier()?;
+    assert_eq!(DATA[2].load(Ordering::Relaxed), 1);
+    if world.rank() == 0 {
+        println!("the program asked");
+    }
+    world.finish()
 }
 
 fn stops(controller: &Controller) -> Result<()> {

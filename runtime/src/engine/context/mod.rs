@@ -10,6 +10,7 @@
 //! memory that has been freed, or that only its owner may access in the next phase. Later operations go through a handle, which
 //! borrows the allocation in its phase.
 
+mod addresses;
 mod at_once;
 mod changing;
 mod complete;

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Weak};
 
+use super::super::addresses::BY_ADDRESS;
 use super::super::mapped_segments::{Attached, MappedSegments, Memo};
 use super::super::operation::{Change, Event, HeapRange, Operation};
 use super::super::remote_access::Answer;
@@ -150,8 +151,8 @@ impl Shared {
     }
 }
 
-/// How bytes of a segment are found: [`Stream::locate_segment`], or, of a reserved segment, [`Stream::locate_reserved`]. Takes the name of the
-/// operation for errors; rank and number of the segment; offset and length; and whether the network is to reach the bytes also where they
+/// How bytes of a segment are found: [`Stream::locate_segment`], or, of a reserved segment, [`Stream::locate_reserved`], or, by their
+/// address, [`Stream::locate_address`]. Takes the name of the operation for errors; rank and number of the segment; offset and length; and whether the network is to reach the bytes also where they
 /// are mapped.
 pub(crate) type Locate = for<'a> fn(&'a Stream, &'static str, (usize, u32), usize, usize, bool) -> Result<Access<'a>>;
 
@@ -363,12 +364,17 @@ impl Stream {
             return Ok(Some(found));
         }
         self.check_reachable(rank, doing)?;
+        self.copy_table(doing, rank, Ends::Of(rank))?;
+        Ok(known(self))
+    }
+
+    /// Copies the table of `rank` anew, for the network.
+    pub(super) fn copy_table(&self, doing: &'static str, rank: usize, ends: Ends) -> Result<()> {
         let mut ticket = None;
-        self.wait_unless(doing, Ends::Of(rank), |driven| {
+        self.wait_unless(doing, ends, |driven| {
             let copied = driven.networks.to(rank).refresh(rank, 0, &mut ticket);
             copied.map_err(|error| self.failed(driven, error, rank, doing))
-        })?;
-        Ok(known(self))
+        })
     }
 
     /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
@@ -382,6 +388,7 @@ impl Stream {
         match outcome {
             Err(Error::InvalidArgument { .. })
                 if number as usize >= SEGMENTS_FIRST
+                    && number != BY_ADDRESS
                     && self.driven().networks.to(rank).known(rank, number).is_none() =>
             {
                 Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
@@ -683,8 +690,12 @@ impl Stream {
         };
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
-        let by_network =
-            self.network.is_some() && (number == HEAP || self.driven().networks.to(rank).changes_segments());
+        let segments = &*self.mapped_segments;
+        let of_heap = match number {
+            BY_ADDRESS => segments.in_heaps(rank, offset, width).is_some(),
+            number => number == HEAP,
+        };
+        let by_network = self.network.is_some() && (of_heap || self.driven().networks.to(rank).changes_segments());
         match locate(self, doing, (rank, number), offset, width, by_network)? {
             Access::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
             Access::Here(at, using) => Ok(Word::Here(at, using)),
@@ -693,10 +704,16 @@ impl Stream {
                 Err(misaligned(at & !ADDRESS))
             }
             Access::Network(at) if by_network => Ok(Word::Network(at)),
+            // The owner's own processor does it, as for peers that ask for it by message.
+            Access::Attached(at, using) if rank == self.rank && segments.owns(at, width) => match at % width {
+                0 => Ok(Word::Here(at as *mut u8, using)),
+                _ => Err(misaligned(at)),
+            },
             Access::Attached(..) | Access::Network(_) => {
-                let instead = match (number as usize) < SEGMENTS_FIRST {
-                    true => "World::reserved_segments",
-                    false => "World::fetch_segment, or a segment of World::segment",
+                let instead = match number {
+                    BY_ADDRESS => "World::fetch_address, or a segment of World::segment",
+                    number if (number as usize) < SEGMENTS_FIRST => "World::reserved_segments",
+                    _ => "World::fetch_segment, or a segment of World::segment",
                 };
                 let why = format!(
                     "only the program of rank {rank} changes that word, which the thread of this world asks by a message: use {instead}"
@@ -724,8 +741,8 @@ impl Stream {
             Attached::Done => Ok(()),
             Attached::NotAllowed => {
                 let why = format!(
-                    "the memory of that segment of rank {rank} is not mapped here, and the kernel allows no cross-memory attach: use \
-                     World::put_segment and World::get_segment, or a segment of World::segment"
+                    "that memory of rank {rank} is not mapped here, and the kernel allows no cross-memory attach: use the calls of World, \
+                     which send a message, or a segment of World::segment"
                 );
                 Err(Error::InvalidArgument { operation: doing, why })
             }

@@ -265,7 +265,8 @@ impl<W: Wire> Endpoint<W> {
             return Ok(Posted::Done);
         }
         if way == Memory::Direct {
-            let mut bounce = vec![0; len];
+            // Short ones without an allocation.
+            let mut bounce = smallvec::SmallVec::<[u8; 512]>::from_elem(0, len);
             // SAFETY: the buffer's bytes.
             unsafe { self.interface.wire.get(slot.peer, key, remote, bounce.as_mut_ptr(), len) }?;
             sink.take(0, &bounce);

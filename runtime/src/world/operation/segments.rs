@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fetched, Operation, check_one_value};
-use crate::engine::{Atomic, Engine, Events, Found, HeapRange, Step};
+use crate::engine::{Atomic, BY_ADDRESS, Engine, Events, Found, HeapRange, Step};
 use crate::error::{Placed, Result};
 use crate::memory::copy;
 use crate::transport::AtomicOp;
@@ -22,18 +22,9 @@ impl Operation<'_> {
         (|| -> Result<()> {
             let world = self.world;
             let engine = world.engine();
-            let mut events = self.events(engine.identity())?;
-            if world.put_segment_by(rank, number, offset, source)? == Carried::Message {
-                let mut effect = std::mem::take(&mut events.effect);
-                effect.append(&mut events.handled);
-                if !effect.is_empty() {
-                    world.messages().ask_owner(rank, (number, 0), None, None, effect)?;
-                }
-                engine.happened(events.source, Ok(()));
-            } else {
-                engine.track_put(rank, "put to a segment", events);
-            }
-            Ok(())
+            let events = self.events(engine.identity())?;
+            let carried = world.put_segment_by(rank, number, offset, source)?;
+            world.track_carried(rank, "put to a segment", carried, events)
         })()
         .placed_here()
     }
@@ -229,13 +220,23 @@ impl Operation<'_> {
         at: (usize, u32, usize),
         values: [T; 2],
     ) -> Result<Fetched<T>> {
-        let (world, (rank, number, offset)) = (self.world, at);
+        self.change_word(ATOMIC, at, |world| world.begin_change(locate, op, at, values))
+    }
+
+    /// Does an atomic that `begin` begins on the word that `at` names.
+    pub(super) fn change_word<T: AtomicElement>(
+        self,
+        doing: &'static str,
+        (rank, number, offset): (usize, u32, usize),
+        begin: impl FnOnce(&World) -> Result<Begun<T>>,
+    ) -> Result<Fetched<T>> {
+        let world = self.world;
         let engine = world.engine();
         let Events { mut source, mut effect, mut handled } = self.events(engine.identity())?;
         effect.append(&mut handled);
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
-        match world.begin_change(locate, op, at, values)? {
+        match begin(world)? {
             Begun::Done(before) => {
                 found.set(before.widen());
                 source.append(&mut effect);
@@ -243,7 +244,7 @@ impl Operation<'_> {
             }
             Begun::Network(remote, change) => {
                 let atomic = Atomic::unclaimed(rank, remote, change);
-                engine.tasks.track(rank, ATOMIC, Step::Atomic { atomic, found }, effect);
+                engine.tasks.track(rank, doing, Step::Atomic { atomic, found }, effect);
                 engine.happened(source, Ok(()));
                 engine.begin_tracked();
             }
@@ -253,5 +254,29 @@ impl Operation<'_> {
             }
         }
         Ok(fetched)
+    }
+}
+
+impl World {
+    /// The events of a put that was carried so.
+    pub(super) fn track_carried(
+        &self,
+        rank: usize,
+        doing: &'static str,
+        carried: Carried,
+        mut events: Events,
+    ) -> Result<()> {
+        let engine = self.engine();
+        if carried != Carried::Message {
+            engine.track_put(rank, doing, events);
+            return Ok(());
+        }
+        let mut effect = std::mem::take(&mut events.effect);
+        effect.append(&mut events.handled);
+        if !effect.is_empty() {
+            self.messages().ask_owner(rank, (BY_ADDRESS, 0), None, None, effect)?;
+        }
+        engine.happened(events.source, Ok(()));
+        Ok(())
     }
 }

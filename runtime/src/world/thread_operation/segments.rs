@@ -95,7 +95,7 @@ impl ThreadOperation<'_> {
     ) -> Result<Fetched<T>> {
         (|| -> Result<Fetched<T>> {
             check_one_value(op)?;
-            self.change_located(Stream::locate_segment, op, (rank, number, offset), [value, T::zeroed()])
+            self.change_located(Stream::locate_segment, ATOMIC, op, (rank, number, offset), [value, T::zeroed()])
         })()
         .placed_here()
     }
@@ -115,7 +115,7 @@ impl ThreadOperation<'_> {
         new: T,
     ) -> Result<Fetched<T>> {
         let (at, values) = ((rank, number, offset), [new, expected]);
-        self.change_located(Stream::locate_segment, AtomicOp::CompareSwap, at, values).placed_here()
+        self.change_located(Stream::locate_segment, ATOMIC, AtomicOp::CompareSwap, at, values).placed_here()
     }
 
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`, as [`ThreadReservedSegments::put`].
@@ -182,7 +182,7 @@ impl ThreadOperation<'_> {
         (|| -> Result<Fetched<T>> {
             check_one_value(op)?;
             reserved.check_of(self.context.stream())?;
-            self.change_located(Stream::locate_reserved, op, place, [value, T::zeroed()])
+            self.change_located(Stream::locate_reserved, ATOMIC, op, place, [value, T::zeroed()])
         })()
         .placed_here()
     }
@@ -201,12 +201,12 @@ impl ThreadOperation<'_> {
     ) -> Result<Fetched<T>> {
         (|| -> Result<Fetched<T>> {
             reserved.check_of(self.context.stream())?;
-            self.change_located(Stream::locate_reserved, AtomicOp::CompareSwap, place, [new, expected])
+            self.change_located(Stream::locate_reserved, ATOMIC, AtomicOp::CompareSwap, place, [new, expected])
         })()
         .placed_here()
     }
 
-    fn get_located(
+    pub(super) fn get_located(
         self,
         locate: Locate,
         doing: &'static str,
@@ -222,9 +222,10 @@ impl ThreadOperation<'_> {
         unsafe { stream.post_get_located(locate, doing, place, to, len, all) }
     }
 
-    fn change_located<T: AtomicElement>(
+    pub(super) fn change_located<T: AtomicElement>(
         self,
         locate: Locate,
+        doing: &'static str,
         op: AtomicOp,
         place: (usize, u32, usize),
         [value, compare]: [T; 2],
@@ -235,15 +236,15 @@ impl ThreadOperation<'_> {
         let found: Arc<Found> = Arc::default();
         let fetched = Fetched { found: Arc::clone(&found), narrow: T::narrow };
         let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, which may be changed, as the maker of
-        // `ThreadReservedSegments` guarantees.
+        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, or at an address, which may be
+        // changed, as the maker of `ThreadReservedSegments`, or the caller of `fetch_address`, guarantees.
         let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
-        match stream.begin_change_segment(locate, ATOMIC, place, change, at_once)? {
+        match stream.begin_change_segment(locate, doing, place, change, at_once)? {
             Changing::Done(before) => {
                 found.set(before);
                 source.append(&mut effect);
             }
-            Changing::Posted(atomic) => stream.track(place.0, ATOMIC, Step::Atomic { atomic, found }, effect),
+            Changing::Posted(atomic) => stream.track(place.0, doing, Step::Atomic { atomic, found }, effect),
         }
         stream.happened(source);
         Ok(fetched)
