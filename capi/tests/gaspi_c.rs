@@ -170,8 +170,10 @@ fn every_code_that_a_call_returns_is_provoked_by_a_program() {
 
 #[test]
 fn g29_a_program_that_defines_a_call_sees_its_own() {
-    let program = program("profile");
-    assert_eq!(program.launched(2, &[]).expect_success().stdout, "profile: 2 ranks\n");
+    for link in [Link::Shared, Link::Static] {
+        let program = compile("cc", C99, "gaspi_profile.c", link);
+        assert_eq!(program.launched(2, &[]).expect_success().stdout, "profile: 2 ranks\n");
+    }
 }
 
 #[test]
