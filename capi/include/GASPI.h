@@ -26,7 +26,8 @@
  * child is no rank: its calls return GASPI_ERR_NOINIT.
  *
  * Profiling: every call that returns a code has a second name, pgaspi_ in place of gaspi_. A program that defines gaspi_write itself
- * and calls pgaspi_write in it sees its own writes. That needs the shared library.
+ * and calls pgaspi_write in it sees its own writes. That needs the shared library, or an archive with weak names: one that was built with
+ * the linker LLD, as rustc's on x86-64.
  *
  * A process that has called gaspi_proc_term and exits waits there until all ranks do. One that exits in the working phase is lost to
  * the others, as one that is killed.

@@ -92,7 +92,7 @@ static void gaspi_printf_to(gaspi_rank_t rank, const char *fmt, ...) {
         (void)fputs(text, stdout);
         (void)fflush(stdout);
         break;
-    case GASPI_ERR_QUEUE_FULL:
+    case GASPI_QUEUE_FULL:
         (void)fprintf(stderr, "gaspi_printf_to: rank %u takes no messages, a text for it was dropped\n", (unsigned)rank);
         break;
     default:

@@ -1,7 +1,7 @@
 //! The rows about a process that is lost: one of four is killed or leaves, and the others go on.
 
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
@@ -413,9 +413,8 @@ pub fn one_is_stopped(task: &Task) {
     });
 }
 
-/// In place of the standard output of this process a pipe that is full, until this is dropped.
+/// In place of the standard output of this process a pipe that is full, until this is dropped; then what takes everything.
 struct FullOutput {
-    own: std::os::fd::OwnedFd,
     pipe: std::fs::File,
 }
 
@@ -423,15 +422,14 @@ impl FullOutput {
     fn new() -> FullOutput {
         use rustix::fs::OFlags;
 
-        let own = std::io::stdout().as_fd().try_clone_to_owned().expect("a descriptor is free");
         let (read, write) = rustix::pipe::pipe().expect("descriptors are free");
         rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK).expect("a pipe");
         for len in [4096, 1] {
             while rustix::io::write(&write, &[b'.'; 4096][..len]).is_ok() {}
         }
         rustix::fs::fcntl_setfl(&write, OFlags::empty()).expect("a pipe");
-        replace_output(&write);
-        FullOutput { own, pipe: read.into() }
+        replace_output(write.as_raw_fd());
+        FullOutput { pipe: read.into() }
     }
 
     /// Reads what is printed until this text has come.
@@ -448,13 +446,14 @@ impl FullOutput {
 
 impl Drop for FullOutput {
     fn drop(&mut self) {
-        replace_output(&self.own);
+        let all = std::fs::File::create("/dev/null").expect("it is there");
+        replace_output(all.as_raw_fd());
     }
 }
 
-fn replace_output(by: &std::os::fd::OwnedFd) {
+fn replace_output(by: i32) {
     // SAFETY: both are open descriptors, and nobody else relies on what the standard output is.
-    assert_ne!(unsafe { libc::dup2(by.as_raw_fd(), 1) }, -1, "{}", std::io::Error::last_os_error());
+    assert_ne!(unsafe { libc::dup2(by, 1) }, -1, "{}", std::io::Error::last_os_error());
 }
 
 /// A process that is stopped, and goes on when this is dropped, also by a panic.
