@@ -18,10 +18,13 @@ pub(super) fn print(text: &[u8]) {
     let _ = output.write_all(text).and_then(|()| output.flush());
 }
 
+/// Where texts go to, and the thread that prints them.
+type Running = (SyncSender<Box<[u8]>>, JoinHandle<()>);
+
 /// Prints in a thread, which the first text starts. A drop waits until all is printed.
 #[derive(Default)]
 pub(super) struct Printer {
-    thread: Option<(SyncSender<Box<[u8]>>, JoinHandle<()>)>,
+    thread: Option<Running>,
     /// Texts that were dropped since the thread printed one.
     dropped: Arc<AtomicU64>,
 }
@@ -43,7 +46,7 @@ impl Printer {
     }
 }
 
-fn begin(dropped: &Arc<AtomicU64>) -> std::io::Result<(SyncSender<Box<[u8]>>, JoinHandle<()>)> {
+fn begin(dropped: &Arc<AtomicU64>) -> std::io::Result<Running> {
     let (texts, coming) = sync_channel::<Box<[u8]>>(WAITING);
     let dropped = Arc::clone(dropped);
     let thread = start("gaspi print".into(), move || {
