@@ -14,8 +14,8 @@
  * Time limits are milliseconds, GASPI_TEST or GASPI_BLOCK. After GASPI_TIMEOUT the same call with the same arguments goes on with what
  * was begun, which takes effect once. Posting waits for no room: what a network does not take now is posted later. Over a network the first
  * request of a queue to a segment looks it up, within the limit but for 100 ms at least.
- * gaspi_segment_delete and gaspi_queue_delete have no limit, and wait for a rank that is stopped; calls of other threads go on. gaspi_wait
- * on a queue that another thread posts to all the time may not end.
+ * gaspi_segment_delete and gaspi_queue_delete have no limit: they wait for a rank that is stopped and has used the segment, and for the
+ * requests of the queue; calls of other threads go on. gaspi_wait on a queue that another thread posts to all the time may not end.
  *
  * Lost ranks: posting to a rank that is lost succeeds. The next gaspi_wait on that queue returns GASPI_ERROR, and gaspi_state_vec_get
  * names the rank. If a request was in flight when its target was lost, every gaspi_wait on the queue fails until gaspi_queue_purge.
@@ -26,7 +26,8 @@
  * child is no rank: its calls return GASPI_ERR_NOINIT.
  *
  * Profiling: every call that returns a code has a second name, pgaspi_ in place of gaspi_. A program that defines gaspi_write itself
- * and calls pgaspi_write in it sees its own writes. That needs the shared library.
+ * and calls pgaspi_write in it sees its own writes. That needs the shared library, or an archive with weak names: one that was built with
+ * the linker LLD, as rustc's on x86-64.
  *
  * A process that has called gaspi_proc_term and exits waits there until all ranks do. One that exits in the working phase is lost to
  * the others, as one that is killed.
@@ -249,7 +250,8 @@ BELLWETHER_GASPI_CALL(proc_rank, (gaspi_rank_t * rank));
 BELLWETHER_GASPI_CALL(proc_num, (gaspi_rank_t * proc_num));
 /* Ends another process. GASPI_ERR_INV_RANK for the own one. */
 BELLWETHER_GASPI_CALL(proc_kill, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
-/* Paths are made when they are needed: these check that the rank lives. */
+/* Makes the path of each queue to a rank, which the first operation there does otherwise; gives up the endpoints of the queues, when what is
+ * under way there is over. */
 BELLWETHER_GASPI_CALL(connect, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
 BELLWETHER_GASPI_CALL(disconnect, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
 /* What this rank knows of each: a byte a rank. A failed operation with a rank makes it GASPI_STATE_CORRUPT. */
@@ -273,6 +275,7 @@ BELLWETHER_GASPI_CALL(segment_alloc, (const gaspi_segment_id_t segment_id, const
                                       const gaspi_alloc_t alloc_policy));
 /* Waits until nothing of other ranks is under way to it. Memory of the program stays. */
 BELLWETHER_GASPI_CALL(segment_delete, (const gaspi_segment_id_t segment_id));
+/* `rank` can reach the segment on return, and later ones with this id. Else what it posts there is GASPI_ERR_INV_SEG. */
 BELLWETHER_GASPI_CALL(segment_register, (const gaspi_segment_id_t segment_id, const gaspi_rank_t rank,
                                          const gaspi_timeout_t timeout_ms));
 /* A segment at each member of a group, which all can reach on return. Collective. */

@@ -68,7 +68,8 @@ static void gaspi_printf(const char *fmt, ...) {
 gaspi_return_t bellwether_gaspi_print_to(gaspi_rank_t rank, const char *text);
 
 /* As gaspi_printf, at the standard output of `rank`, which need make no call for it; behind the own rank. Prints here outside of the working
- * phase, and nothing if there is no such rank or it is lost. */
+ * phase, and nothing if there is no such rank or it is lost. Waits for nobody: if that rank takes no messages, texts are dropped, which is told at
+ * the standard error here; so they are there, and told in the log, while its standard output takes nothing. */
 #ifdef __GNUC__
 __attribute__((format(printf, 2, 3), unused))
 #endif
@@ -86,9 +87,16 @@ static void gaspi_printf_to(gaspi_rank_t rank, const char *fmt, ...) {
     va_end(arguments);
     /* What was printed here before comes first. */
     (void)fflush(stdout);
-    if (bellwether_gaspi_print_to(rank, text) == GASPI_ERR_NOINIT) {
+    switch (bellwether_gaspi_print_to(rank, text)) {
+    case GASPI_ERR_NOINIT:
         (void)fputs(text, stdout);
         (void)fflush(stdout);
+        break;
+    case GASPI_QUEUE_FULL:
+        (void)fprintf(stderr, "gaspi_printf_to: rank %u takes no messages, a text for it was dropped\n", (unsigned)rank);
+        break;
+    default:
+        break;
     }
 }
 

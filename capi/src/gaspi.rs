@@ -32,6 +32,9 @@ use bellwether_runtime::vocabulary::gaspi::{Code, Result, codes};
 use crate::fault;
 
 /// Defines calls under both names. Their documentation is in the headers; each is as safe as the function of the runtime that it calls.
+///
+/// The first name is a weak symbol where the build script has found that the shared library can export it: a program that links the archive
+/// then may define it itself.
 macro_rules! calls {
     ($($name:ident, $profiled:ident ($($arg:ident: $type:ty),* $(,)?) $body:block)+) => {$(
         /// See the header.
@@ -40,18 +43,27 @@ macro_rules! calls {
         /// Pointers are null or valid, as the header says.
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "GASPI's calls")]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> std::ffi::c_int {
+        pub unsafe extern "C" fn $profiled($($arg: $type),*) -> std::ffi::c_int {
             $crate::gaspi::run(move || $body)
         }
 
-        /// The profiling name.
+        #[cfg(weak_names)]
+        std::arch::global_asm!(
+            concat!(".weak ", stringify!($name)),
+            concat!(".set ", stringify!($name), ", {call}"),
+            call = sym $profiled,
+        );
+
+        /// As the profiling name.
         ///
         /// # Safety
         /// As the other.
+        #[cfg(not(weak_names))]
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "GASPI's calls")]
-        pub unsafe extern "C" fn $profiled($($arg: $type),*) -> std::ffi::c_int {
-            $crate::gaspi::run(move || $body)
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> std::ffi::c_int {
+            // SAFETY: the caller's.
+            unsafe { $profiled($($arg),*) }
         }
     )+};
 }

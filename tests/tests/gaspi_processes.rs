@@ -71,8 +71,8 @@ fn g46_what_a_process_took_before_it_left_is_complete() {
 }
 
 #[test]
-fn g19_g71_posts_to_a_stopped_process_end_within_their_limits() {
-    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
+fn g19_g71_calls_beside_a_stopped_process_end_within_their_limits() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB")];
     run(command(PROGRAM).envs(settings).arg("stopped"), LIMIT).expect_success();
 }
 

@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::World;
-use bellwether_runtime::vocabulary::gaspi::{Code, Process, Result, Timeout, codes};
+use bellwether_runtime::vocabulary::gaspi::{Code, Process, Result, Statistics, Timeout, codes};
 
 use super::settings::{self, Settings};
+use super::statistics::VERBOSITY;
 use super::{calls, failed, store};
 
 /// Longest wait at exit for threads that are in a call. Threads return from calls within milliseconds after `gaspi_proc_term`.
@@ -50,6 +51,13 @@ pub(super) fn held() -> Result<MutexGuard<'static, Held>> {
         return Err(Code(codes::NOINIT));
     }
     Ok(HELD.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Does `act` with the counters of the process, in every phase. `None` before there is one, and in a forked child.
+pub(super) fn with_statistics<R>(act: impl FnOnce(&Statistics) -> R) -> Option<R> {
+    let held = held().ok()?;
+    // SAFETY: null, or a process that is freed only in `at_exit`, which has the lock then.
+    unsafe { held.process.as_ref() }.map(|process| act(process.statistics()))
 }
 
 /// The process.
@@ -161,6 +169,7 @@ fn init(timeout: Timeout) -> Result<()> {
             watch(&mut held)?;
             let process = Process::start(World::builder())
                 .map_err(|error| failed(codes::of_start(&error), &error.to_string()))?;
+            process.statistics().set_verbosity(VERBOSITY.load(Ordering::Relaxed));
             held.process = Box::into_raw(Box::new(process));
         }
         let config = settings::config(held.settings.get_or_insert_default());

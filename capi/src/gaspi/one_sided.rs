@@ -3,7 +3,6 @@
 use bellwether_runtime::vocabulary::gaspi::{Code, Note, Part, RW_LIST_ELEM_MAX, Result, Timeout, codes};
 
 use super::life::{waiting, working};
-use super::statistics::{Counter, count};
 use super::{calls, check, store};
 
 /// # Errors
@@ -35,13 +34,9 @@ unsafe fn list(
     Ok((0..number as usize).map(part).collect())
 }
 
-fn bytes_of(parts: &[Part]) -> u64 {
-    parts.iter().map(|part| part.size).sum()
-}
-
-/// Defines calls that post one transfer, and calls that post a list of them: names, the runtime's function, what is counted.
+/// Defines calls that post one transfer, and calls that post a list of them: names, the runtime's function.
 macro_rules! transfers {
-    (one: $($name:ident, $profiled:ident: $post:ident, $counter:ident, $bytes:ident;)+) => {calls! {$(
+    (one: $($name:ident, $profiled:ident: $post:ident;)+) => {calls! {$(
         $name, $profiled(
             local: u8,
             local_offset: u64,
@@ -53,12 +48,10 @@ macro_rules! transfers {
             timeout: u64,
         ) {
             let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
-            working()?.$post(part, rank, queue, Timeout::from_millis(timeout))?;
-            count(Counter::$counter, Counter::$bytes, size);
-            Ok(())
+            working()?.$post(part, rank, queue, Timeout::from_millis(timeout))
         }
     )+}};
-    (list: $($name:ident, $profiled:ident: $post:ident, $counter:ident, $bytes:ident;)+) => {calls! {$(
+    (list: $($name:ident, $profiled:ident: $post:ident;)+) => {calls! {$(
         $name, $profiled(
             number: u32,
             local: *const u8,
@@ -73,28 +66,24 @@ macro_rules! transfers {
             let process = working()?;
             // SAFETY: the caller guarantees that all are null or valid for `number` values.
             let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
-            process.$post(&parts, rank, queue, Timeout::from_millis(timeout))?;
-            count(Counter::$counter, Counter::$bytes, bytes_of(&parts));
-            Ok(())
+            process.$post(&parts, rank, queue, Timeout::from_millis(timeout))
         }
     )+}};
 }
 
 transfers! { one:
-    gaspi_write, pgaspi_write: write, Writes, WrittenBytes;
-    gaspi_read, pgaspi_read: read, Reads, ReadBytes;
+    gaspi_write, pgaspi_write: write;
+    gaspi_read, pgaspi_read: read;
 }
 
 transfers! { list:
-    gaspi_write_list, pgaspi_write_list: write_list, Writes, WrittenBytes;
-    gaspi_read_list, pgaspi_read_list: read_list, Reads, ReadBytes;
+    gaspi_write_list, pgaspi_write_list: write_list;
+    gaspi_read_list, pgaspi_read_list: read_list;
 }
 
 calls! {
     gaspi_notify, pgaspi_notify(segment: u8, rank: u16, id: u32, value: u32, queue: u8, timeout: u64) {
-        working()?.notify(Note { segment, id, value }, rank, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Notifications, Counter::WrittenBytes, 0);
-        Ok(())
+        working()?.notify(Note { segment, id, value }, rank, queue, Timeout::from_millis(timeout))
     }
 
     gaspi_write_notify, pgaspi_write_notify(
@@ -111,10 +100,7 @@ calls! {
     ) {
         let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
         let note = Note { segment: remote, id, value };
-        working()?.write_notify(part, rank, note, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Writes, Counter::WrittenBytes, size);
-        count(Counter::Notifications, Counter::WrittenBytes, 0);
-        Ok(())
+        working()?.write_notify(part, rank, note, queue, Timeout::from_millis(timeout))
     }
 
     gaspi_read_notify, pgaspi_read_notify(
@@ -129,9 +115,7 @@ calls! {
         timeout: u64,
     ) {
         let part = Part { local: (local, local_offset), remote: (remote, remote_offset), size };
-        working()?.read_notify(part, rank, (local, id), queue, Timeout::from_millis(timeout))?;
-        count(Counter::Reads, Counter::ReadBytes, size);
-        Ok(())
+        working()?.read_notify(part, rank, (local, id), queue, Timeout::from_millis(timeout))
     }
 
     gaspi_write_list_notify, pgaspi_write_list_notify(
@@ -152,10 +136,7 @@ calls! {
         // SAFETY: the caller guarantees that all are null or valid for `number` values.
         let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
         let note = Note { segment, id, value };
-        process.write_list_notify(&parts, rank, note, queue, Timeout::from_millis(timeout))?;
-        count(Counter::Writes, Counter::WrittenBytes, bytes_of(&parts));
-        count(Counter::Notifications, Counter::WrittenBytes, 0);
-        Ok(())
+        process.write_list_notify(&parts, rank, note, queue, Timeout::from_millis(timeout))
     }
 
     gaspi_read_list_notify, pgaspi_read_list_notify(
@@ -174,9 +155,7 @@ calls! {
         let process = working()?;
         // SAFETY: the caller guarantees that all are null or valid for `number` values.
         let parts = unsafe { list(number, (local, local_offset), (remote, remote_offset), size) }?;
-        process.read_list_notify(&parts, rank, (segment, id), queue, Timeout::from_millis(timeout))?;
-        count(Counter::Reads, Counter::ReadBytes, bytes_of(&parts));
-        Ok(())
+        process.read_list_notify(&parts, rank, (segment, id), queue, Timeout::from_millis(timeout))
     }
 
     gaspi_wait, pgaspi_wait(queue: u8, timeout: u64) {

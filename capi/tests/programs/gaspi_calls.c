@@ -12,6 +12,11 @@ static void memory_of_the_program(void) {
     CHECK(bound != NULL);
     OK(gaspi_segment_use(1, fixed, sizeof fixed, ALL, BLOCK, 0));
     OK(gaspi_segment_bind(2, bound, WORDS * sizeof(long), 0));
+    OK(gaspi_barrier(ALL, BLOCK));
+    /* It is there, and not registered. */
+    if (n > 1)
+        GIVES(GASPI_ERR_INV_SEG, gaspi_notify(2, next, 9, 4, 0, BLOCK));
+    OK(gaspi_barrier(ALL, BLOCK));
     OK(gaspi_segment_register(2, before, BLOCK));
     OK(gaspi_segment_ptr(1, &start_of));
     CHECK(start_of == fixed);

@@ -48,7 +48,7 @@ use std::sync::Arc;
 pub(crate) use self::addresses::{BY_ADDRESS, not_registered};
 pub(crate) use self::call::{Call, Running, inside_collective};
 pub(crate) use self::claim::Claim;
-pub(crate) use self::context::{Changing, Identity, Locate, OpenStream, Outlet, Stream, StreamWakeup};
+pub(crate) use self::context::{Changing, Identity, Locate, OpenStream, Outlet, Reached, Stream, StreamWakeup};
 pub(crate) use self::dispatch::Dispatch;
 pub(crate) use self::mapped_segments::{Attached, MappedSegments, Memo};
 pub(crate) use self::network::{Network, Surroundings};

@@ -90,6 +90,9 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     /// caller; the answers end in a later [`RemoteAccess::progress`]. Over verbs it blocks until the device has stopped, for three seconds
     /// at most, in which this rank serves no peer.
     fn cancel(&self, rank: usize);
+    /// Drops the endpoint to `rank` and what is known of that rank, if there is one, unless something is under way there, or answers are
+    /// under way at all. Whether there is none now: the next operation makes another one. Only of an interface to which no rank sends.
+    fn disconnect(&self, rank: usize) -> bool;
     /// Whether all puts and rings are in effect. An error names the rank where they never will be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
     /// Makes bytes `from..to` of this rank's slot, which were just committed, reachable for peers. Called in ascending order.

@@ -264,6 +264,33 @@ impl Engine {
         Ok(network.known(rank, number))
     }
 
+    /// Goes on with finding what [`Engine::find_segment`] finds, also for atomics, which the network may do where memory is mapped; does not
+    /// wait. Whether there is such a segment; `None` while the look-up is under way: call again with the same `ticket`, which begins as
+    /// `None`.
+    ///
+    /// # Errors
+    /// As [`Engine::find_segment`].
+    pub(crate) fn begin_find(
+        &self,
+        doing: &'static str,
+        rank: usize,
+        number: u32,
+        ticket: &mut Option<u64>,
+    ) -> Result<Option<bool>> {
+        if self.routes.is_mapped(rank) && !self.networks.change_segments_of(rank) {
+            return Ok(Some(self.segments.mapped().find(rank, number).is_some()));
+        }
+        let network = self.networks.to(rank);
+        if ticket.is_none() && network.known(rank, number).is_some() {
+            return Ok(Some(true));
+        }
+        self.check_outside_handler(doing)?;
+        match network.refresh(rank, self.segments.word_for(true), ticket) {
+            Ok(is_copied) => Ok(is_copied.then(|| network.known(rank, number).is_some())),
+            Err(error) => Err(self.remote_error(error, rank, doing)),
+        }
+    }
+
     /// As [`Segments::begin_close`](super::own_segments::Segments::begin_close).
     pub(crate) fn begin_close(&self, number: u32, generation: u64) -> Vec<usize> {
         self.segments.begin_close(number, generation, &self.contexts)

@@ -25,6 +25,7 @@ pub fn two(task: &Task) {
     let start = memory.as_mut_ptr();
     // SAFETY: it stays until the segment is deleted, and only calls and atomic loads touch it until then.
     unsafe { ok("segment_bind", p.segment_bind(BOUND, start.cast(), 64)) };
+    ok("segment_register", p.segment_register(BOUND, 1 - here.me as u16, Block));
     here.barrier();
     std::thread::sleep(Duration::from_millis(100));
     let before = sleeps();

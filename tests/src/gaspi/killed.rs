@@ -1,5 +1,7 @@
 //! The rows about a process that is lost: one of four is killed or leaves, and the others go on.
 
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{After, Block, Test};
@@ -21,6 +23,10 @@ const LONG: u64 = 1 << 20;
 /// Bytes of a write that a network does not copy, and where the last one goes.
 const STRAIGHT: u64 = 300_000;
 const LAST: u64 = 3_500_000;
+/// A word that nothing else changes.
+const COUNT: u64 = 3_900_000;
+/// A text that another process is to print.
+const TEXT: &str = "to be printed there";
 const SHORT: super::Timeout = After(Duration::from_millis(200));
 
 /// How the victim is lost.
@@ -328,8 +334,8 @@ pub fn each_leaves(task: Task) {
     assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
 }
 
-/// Of two processes the second is stopped while the first posts more than a network takes. Posts end within their limits, and calls that do
-/// not need the queue go on meanwhile.
+/// Of two processes the second is stopped while the first posts more than a network takes. Calls end within their limits, and those that do
+/// not need the queue go on meanwhile. The standard output of the second takes nothing, and its calls go on.
 ///
 /// # Panics
 /// If a row does not hold.
@@ -339,17 +345,22 @@ pub fn one_is_stopped(task: &Task) {
         here.fill(0, &vec![here.me as u8 + 1; 2 << 20]);
         if here.me == 1 {
             here.fill(0, &std::process::id().to_ne_bytes());
+            let output = FullOutput::new();
             here.tell(0, GO, 1, 0);
             ok("wait", p.wait(0, Block));
             // The write before the notification is there.
             assert_eq!(here.take(GO), 2);
             assert_eq!(here.bytes(LAST, STRAIGHT as usize), vec![1; STRAIGHT as usize]);
+            assert_eq!(here.take(GO + 1), 3);
+            watchdog::at("a text of another process");
+            output.read_until(TEXT);
             return;
         }
         here.take(GO);
         ok("read", p.read(part(2 << 20, 0, 4), 1, 1, Block));
         ok("wait", p.wait(1, Block));
         let pid = i32::from_ne_bytes(here.bytes(2 << 20, 4).try_into().expect("four bytes"));
+        ok("segment_alloc", p.segment_alloc(S + 1, 64));
         let stopped = Stopped::new(pid);
         watchdog::at("a process that is stopped");
         posts_end(p);
@@ -360,7 +371,24 @@ pub fn one_is_stopped(task: &Task) {
             fails(codes::TIMEOUT, p.write_list_notify(&[part(0, LAST, 8); 2], 1, note(GO, 3), 2, timeout));
             assert_eq!(p.queue_size(2), Ok(0), "nothing is posted");
             ok("wait", p.wait(2, Test));
+            // The first operation of the process there finds the segment.
+            fails(codes::TIMEOUT, p.atomic_fetch_add(S, COUNT, 1, 5, timeout));
+            fails(codes::TIMEOUT, p.connect(1, timeout));
+            fails(codes::TIMEOUT, p.disconnect(1, timeout));
+            fails(codes::TIMEOUT, p.segment_register(S + 1, 1, timeout));
         }
+        watchdog::at("the end of a queue that looks up a segment of a stopped process");
+        ok("queue_delete", p.queue_delete(2));
+        assert_eq!(p.queue_create(Test), Ok(2));
+        let text = format!("{TEXT:1900}\n");
+        let is_bounded = (0..20_000).any(|_| match p.print_to(1, text.as_bytes()) {
+            Ok(()) => false,
+            full => {
+                fails(codes::QUEUE_FULL, full);
+                true
+            }
+        });
+        assert!(is_bounded, "texts for a stopped process are kept");
         for _ in 0..100 {
             assert_eq!(p.queue_num(), Ok(8));
             let queue = ok("queue_create", p.queue_create(Test));
@@ -370,9 +398,62 @@ pub fn one_is_stopped(task: &Task) {
         drop(stopped);
         watchdog::at("a process that goes on");
         ok("wait", p.wait(1, Block));
-        ok("write", p.write(part(0, 0, 8), 1, 2, Block));
+        ok("connect", p.connect(1, Block));
+        ok("connect", p.connect(1, Test));
+        ok("segment_register", p.segment_register(S + 1, 1, Block));
+        assert_eq!(p.atomic_fetch_add(S, COUNT, 1, 5, Block), Ok(0));
+        assert_eq!(p.atomic_fetch_add(S, COUNT, 1, 0, Block), Ok(5), "added once");
+        for _ in 0..2 {
+            ok("write", p.write(part(0, 0, 8), 1, 2, Block));
+            ok("disconnect", p.disconnect(1, Block));
+            ok("wait", p.wait(2, Test));
+        }
+        ok("write_notify", p.write_notify(part(0, 0, 8), 1, note(GO + 1, 3), 2, Block));
         ok("wait", p.wait(2, Block));
     });
+}
+
+/// In place of the standard output of this process a pipe that is full, until this is dropped; then what takes everything.
+struct FullOutput {
+    pipe: std::fs::File,
+}
+
+impl FullOutput {
+    fn new() -> FullOutput {
+        use rustix::fs::OFlags;
+
+        let (read, write) = rustix::pipe::pipe().expect("descriptors are free");
+        rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK).expect("a pipe");
+        for len in [4096, 1] {
+            while rustix::io::write(&write, &[b'.'; 4096][..len]).is_ok() {}
+        }
+        rustix::fs::fcntl_setfl(&write, OFlags::empty()).expect("a pipe");
+        replace_output(write.as_raw_fd());
+        FullOutput { pipe: read.into() }
+    }
+
+    /// Reads what is printed until this text has come.
+    fn read_until(mut self, text: &str) {
+        let mut came = Vec::new();
+        while !came.windows(text.len()).any(|part| part == text.as_bytes()) {
+            let mut bytes = [0; 4096];
+            let len = self.pipe.read(&mut bytes).expect("a pipe");
+            came.drain(..came.len().saturating_sub(text.len()));
+            came.extend_from_slice(&bytes[..len]);
+        }
+    }
+}
+
+impl Drop for FullOutput {
+    fn drop(&mut self) {
+        let all = std::fs::File::create("/dev/null").expect("it is there");
+        replace_output(all.as_raw_fd());
+    }
+}
+
+fn replace_output(by: i32) {
+    // SAFETY: both are open descriptors, and nobody else relies on what the standard output is.
+    assert_ne!(unsafe { libc::dup2(by, 1) }, -1, "{}", std::io::Error::last_os_error());
 }
 
 /// A process that is stopped, and goes on when this is dropped, also by a panic.

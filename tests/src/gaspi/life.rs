@@ -1,7 +1,9 @@
 //! Rows about time limits, life cycles and the configuration.
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{Block, Test};
-use bellwether_runtime::vocabulary::gaspi::{Code, Config, Datatype, GROUP_ALL, Operation, codes};
+use bellwether_runtime::vocabulary::gaspi::{
+    Code, Config, Counter, Datatype, GROUP_ALL, NetworkType, Operation, codes,
+};
 
 use super::{S, Task, fails, note, ok, part, test_loop};
 
@@ -232,6 +234,27 @@ pub(super) fn g28(task: &Task) {
         let before = ok("time", here.p.time_get());
         here.pause();
         assert!(ok("time", here.p.time_get()) > before);
+        let statistics = here.p.statistics();
+        let all = || Counter::ALL.map(|counter| statistics.get(counter));
+        here.post_often(0);
+        assert_eq!((statistics.verbosity(), all()), (0, [0; 5]), "nothing is counted at first");
+        statistics.set_verbosity(1);
+        let next = here.next();
+        ok("write", here.p.write(part(0, 1024, 8), next, 0, Block));
+        ok("read", here.p.read(part(64, 0, 24), next, 0, Block));
+        ok("notify", here.p.notify(note(1, 1), next, 0, Block));
+        ok("write_notify", here.p.write_notify(part(0, 1024, 16), next, note(2, 1), 0, Block));
+        ok("list", here.p.write_list(&[part(0, 1024, 8), part(8, 1032, 8)], next, 0, Block));
+        fails(codes::INV_QUEUE, here.p.write(part(0, 1024, 8), next, 200, Block));
+        assert_eq!(all(), [3, 1, 2, 40, 24]);
+        statistics.reset(Counter::Writes);
+        statistics.set_verbosity(0);
+        ok("write", here.p.write(part(0, 1024, 8), next, 0, Block));
+        assert_eq!(all(), [0, 1, 2, 40, 24]);
+        ok("wait", here.p.wait(0, Block));
+        // What is reached by mapped memory alone needs no network.
+        let type_of_network = here.p.network_type();
+        assert!(here.p.has_network() || type_of_network == NetworkType::Memory, "{type_of_network:?}");
     });
 }
 

@@ -430,6 +430,7 @@ pub(super) fn g59_lock(task: &Task) {
         let swap = |old, new| ok("swap", p.atomic_compare_swap(S, 128, 1, old, new, Block));
         for _ in 0..9 {
             ok("alloc", p.segment_alloc(BRIEF, 64));
+            ok("register", p.segment_register(BRIEF, here.before(), Block));
             here.barrier();
             match here.me {
                 0 => {

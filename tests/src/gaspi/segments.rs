@@ -36,7 +36,23 @@ pub(super) fn g39(task: &Task) {
     task.works(|here| {
         let p = here.p;
         ok("alloc", p.segment_alloc(20, 64));
+        here.barrier();
+        let there = Part { local: (S, 0), remote: (20, 0), size: 64 };
+        if here.n > 1 {
+            // It is there, and this process may not reach it.
+            let note = Note { segment: 20, id: 0, value: 1 };
+            fails(codes::INV_SEG, p.write(there, here.next(), 0, Block));
+            fails(codes::INV_SEG, p.read(there, here.next(), 0, Block));
+            fails(codes::INV_SEG, p.notify(note, here.next(), 0, Block));
+            fails(codes::INV_SEG, p.write_notify(super::part(0, 0, 8), here.next(), note, 0, Block));
+            fails(codes::INV_SEG, p.write_list(&[super::part(0, 0, 8), there], here.next(), 0, Block));
+            fails(codes::INV_SEG, p.atomic_fetch_add(20, 0, here.next(), 1, Block));
+            assert_eq!(p.queue_size(0), Ok(0));
+        }
+        here.barrier();
+        test_loop("register", |timeout| p.segment_register(20, here.before(), timeout));
         ok("register", p.segment_register(20, here.before(), Block));
+        ok("register", p.segment_register(20, here.me as u16, Block));
         fails(codes::INV_SEG, p.segment_register(21, here.before(), Block));
         fails(codes::INV_RANK, p.segment_register(20, here.n as u16, Block));
         here.tell(here.before(), 1, 1, 0);
@@ -44,8 +60,11 @@ pub(super) fn g39(task: &Task) {
         here.fill(0, &pattern(here.me, 64));
         let part = Part { local: (S, 0), remote: (20, 0), size: 64 };
         ok("write", p.write(part, here.next(), 0, Block));
+        ok("wait", p.wait(0, Block));
         here.tell(here.next(), 2, 1, 0);
         here.take(2);
+        let own = ok("add", p.atomic_fetch_add(20, 0, here.next(), 0, Block));
+        assert_eq!(own.to_ne_bytes()[..], pattern(here.me, 64)[..8]);
         let mut came = [0; 64];
         ok("read", p.segment_read(20, 0, &mut came));
         assert_eq!(came[..], pattern(here.before().into(), 64));
@@ -168,6 +187,7 @@ pub(super) fn g44(task: &Task) {
         // Another size at each process.
         ok("alloc", p.segment_alloc(S, 4 << 20));
         ok("alloc", p.segment_alloc(60, 100 + here.me as u64));
+        [S, 60].into_iter().for_each(|id| ok("register", p.segment_register(id, here.before(), Block)));
         here.barrier();
         here.post_often(0);
         let next = here.next();
@@ -331,10 +351,16 @@ pub(super) fn g42_atomics(task: &Task) {
             };
             let threads = [(); 2].map(|()| scope.spawn(changes));
             let ends = Sets(&over);
-            for _ in 0..task.times(20, 100) {
+            for round in 0..task.times(20, 100) {
                 ok("alloc", p.segment_alloc(BRIEF, 64));
                 // SAFETY: it stays, and until the segment is deleted only calls touch it.
                 unsafe { ok("bind", p.segment_bind(BOUND, memory.as_mut_ptr().cast(), 64)) };
+                if round == 0 {
+                    // Of later ones with these ids, too.
+                    [BRIEF, BOUND]
+                        .into_iter()
+                        .for_each(|id| ok("register", p.segment_register(id, here.before(), Block)));
+                }
                 // The others make progress meanwhile.
                 fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, After(Duration::from_micros(200))));
                 ok("delete", p.segment_delete(BRIEF));

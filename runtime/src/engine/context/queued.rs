@@ -70,20 +70,58 @@ impl Stream {
         if (number as usize) < SEGMENTS_FIRST {
             return Err(none(doing, rank, number));
         }
-        self.check_reachable(rank, doing)?;
-        let is_copied = self.driven().at_once(|driven| {
-            driven.turn(self);
-            driven.networks.to(rank).refresh(rank, 0, ticket).or_else(|error| {
-                let error = self.failed(driven, error, rank, doing);
-                driven.unless_undecided(rank, error, false)
-            })
-        })?;
-        if !is_copied {
+        if !self.begin_copy(doing, rank, ticket)? {
             self.poll(doing)?;
             return Ok(false);
         }
         let place = self.known_place(doing, (rank, number), offset, len)?;
         place.map(|_| true).ok_or_else(|| none(doing, rank, number))
+    }
+
+    /// Goes on with a copy of the table of segments of `rank`, which is reached over a network, without waiting; makes the connection that it
+    /// needs. `false`: call again with the same `ticket`.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    fn begin_copy(&self, doing: &'static str, rank: usize, ticket: &mut Option<u64>) -> Result<bool> {
+        self.check_reachable(rank, doing)?;
+        self.driven().at_once(|driven| {
+            driven.turn(self);
+            driven.networks.to(rank).refresh(rank, 0, ticket).or_else(|error| {
+                let error = self.failed(driven, error, rank, doing);
+                driven.unless_undecided(rank, error, false)
+            })
+        })
+    }
+
+    /// Goes on with making the path of this context to `rank`, without waiting. Whether it is made: a first copy of the rank's table of segments
+    /// has come.
+    ///
+    /// # Errors
+    /// As [`Stream::begin_find`].
+    pub(crate) fn connect(&self, doing: &'static str, rank: usize, ticket: &mut Option<u64>) -> Result<bool> {
+        self.check_own(doing)?;
+        self.check_rank(doing, rank)?;
+        let is_made = || self.is_mapped(rank) || self.driven().networks.to(rank).complete(rank).is_some();
+        if is_made() { Ok(true) } else { self.begin_copy(doing, rank, ticket) }
+    }
+
+    /// Gives up the path of this context to `rank` if nothing is under way there: its endpoint and what is known of the rank's segments.
+    /// `false`: something is. Makes progress once. The network keeps its connection as long as the context lives.
+    ///
+    /// # Errors
+    /// As [`Stream::is_over_with`].
+    pub(crate) fn disconnect(&self, doing: &'static str, rank: usize) -> Result<bool> {
+        self.check_own(doing)?;
+        if self.is_mapped(rank) {
+            return Ok(true);
+        }
+        if !self.is_over_with(doing, rank)? {
+            return Ok(false);
+        }
+        let driven = self.driven();
+        let is_idle = !driven.kept.contains_key(&rank) && !driven.nudges.iter().any(|(to, _)| *to == rank);
+        Ok(is_idle && driven.networks.to(rank).disconnect(rank))
     }
 
     /// Where a range of a segment is for the network, if the segment was found.

@@ -200,6 +200,18 @@ impl Reached<'_> {
         }
     }
 
+    /// As [`Reached::place_again`], if `memo` has the segment.
+    #[inline(always)]
+    pub(crate) fn place_known(&self, memo: &Memo, number: u32, offset: usize, len: usize) -> Option<*mut u8> {
+        // SAFETY: the context keeps the slots mapped.
+        unsafe { memo.reach(self.rank, number, offset, len) }
+    }
+
+    /// Whether they are this rank's.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// Copies to a place of these segments.
     ///
     /// # Safety

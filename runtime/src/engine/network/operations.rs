@@ -257,6 +257,24 @@ where
         }
     }
 
+    fn disconnect(&self, rank: usize) -> bool {
+        let mut peers = self.peers.borrow_mut();
+        let Some(peer) = peers.get(&rank) else { return true };
+        // An endpoint that goes leaves its answers without an end. Messages wait for room at the receiver, which a new endpoint would not know of.
+        let is_idle = !self.windowed
+            && self.is_answered()
+            && !peer.segments.borrow().is_copying()
+            && peer.fetch.borrow().is_none()
+            && matches!(peer.settled(), Ok(true));
+        if is_idle {
+            self.written.borrow_mut().retain(|other| *other != rank);
+            let gone = (self.recent.take(), peers.remove(&rank));
+            drop(peers);
+            drop(gone);
+        }
+        is_idle
+    }
+
     fn flush(&self) -> std::result::Result<bool, (usize, NotNow)> {
         let peers = self.peers.borrow();
         let mut failed = None;

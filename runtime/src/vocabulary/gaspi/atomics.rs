@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::codes;
+use super::look_up::place;
 use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::queues::recent;
@@ -12,6 +13,8 @@ use super::types::{Code, Rank, Result, SegmentId, Timeout};
 use crate::AtomicOp;
 use crate::error::Error;
 use crate::world::Completion;
+
+const ATOMIC: &str = "an atomic operation";
 
 /// What is done: add a value, or store `new` where `expected` is.
 #[derive(Clone, Copy)]
@@ -74,7 +77,8 @@ impl Process {
         let context = entry.as_mut()?;
         let reached = context.stream.reach(to)?;
         let number = number_of(segment);
-        let word = reached.place_again(&mut context.recent[0][recent(to, number)], number, offset, size_of::<u64>())?;
+        let memo = &mut context.recent[0][recent(to, number)];
+        let word = place(self.shared(), &reached, memo, (to, segment), number, (offset, size_of::<u64>()))?;
         if !word.addr().is_multiple_of(size_of::<u64>()) {
             return None;
         }
@@ -106,15 +110,39 @@ impl Process {
             Change::Swap { expected, new } => [1, expected, new],
         };
         let key = (rank, segment, offset, words);
+        let (to, begun) = (usize::from(rank), self.elapsed()?);
+        {
+            let Held { state, world } = &mut *self.monitor.enter()?;
+            state.check_works()?;
+            state.check_partner(world, rank)?;
+        }
+        if !offset.is_multiple_of(8) {
+            return Err(Code(codes::UNALIGN_OFF));
+        }
+        if to != self.place().0 && !self.shared().is_registered(to, segment) {
+            return Err(Code(codes::INV_SEG));
+        }
+        let at = usize::try_from(offset).map_err(|_| Code(codes::INV_REM_OFF))?;
+        // The world's own look-up waits for the owner.
+        self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |world, state| {
+            if let Err(code) = state.check_works() {
+                return Some(Err(code));
+            }
+            if state.atomics.get(&key).is_some_and(|begun| !begun.is_empty()) {
+                return Some(Ok(()));
+            }
+            let found = state.look_up(world, ATOMIC, (to, segment))?;
+            Some(found.and_then(|found| if found { Ok(()) } else { Err(Code(codes::INV_SEG)) }))
+        })?;
+        let timeout = match timeout {
+            Timeout::After(limit) => Timeout::After(limit.saturating_sub(self.elapsed()?.saturating_sub(begun))),
+            timeout => timeout,
+        };
         let (done, fetched) = {
             let Held { state, world } = &mut *self.monitor.enter()?;
             state.check_works()?;
-            let to = state.check_partner(world, rank)?;
-            if !offset.is_multiple_of(8) {
-                return Err(Code(codes::UNALIGN_OFF));
-            }
-            let at = usize::try_from(offset).map_err(|_| Code(codes::INV_REM_OFF))?;
-            match state.atomics.get_mut(&key).and_then(VecDeque::pop_front) {
+            let begun = state.atomics.get_mut(&key).and_then(VecDeque::pop_front);
+            match begun {
                 Some(begun) => begun,
                 None => {
                     let done = Completion::new();
@@ -127,7 +155,7 @@ impl Process {
                 }
             }
         };
-        let outcome = self.monitor.wait("an atomic operation", timeout, &Partner::Ranks(&[rank.into()]), |_, state| {
+        let outcome = self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |_, state| {
             Some(done.outcome()?.map_err(|error| match error {
                 // The owner or its network rejects it, as when the segment was deleted after this process had looked it up.
                 Error::InvalidArgument { .. } => Code(codes::INV_SEG),

@@ -14,9 +14,9 @@
 //! | G22 | a program that has initialised MPI starts a process as any other does; under Open MPI's mpirun its rank is MPI's | [`Process::start`] |
 //! | G19, but for what stands below | time limits; calls that are resumed, with one effect | [`Timeout`] |
 //! | G25 | `proc_kill`; between processes, not between threads of one | [`Process::proc_kill`] |
-//! | G26, but for what stands below | paths are made by the first operation that needs them | [`Process::connect`] |
+//! | G26, but for what stands below | paths are made by [`Process::connect`], or by the first operation that needs them | [`Process::connect`] |
 //! | G27 | the configuration, whose limits are in force; what is not configured is a constant of this module | [`Process::config_get`] |
-//! | G28 | the texts of codes, time | [`codes::text`], [`Process::time_get`] |
+//! | G28 | the texts of codes, time, counters | [`codes::text`], [`Process::time_get`], [`Process::statistics`] |
 //! | G30 to G33, G36, G37 | groups and their barriers; collectives of different kinds at a time | [`Process::group_commit`], [`Process::barrier`] |
 //! | G34, G35 | reductions, with the same bits at all members | [`Process::allreduce`], [`Process::allreduce_user`] |
 //! | G38 to G44, but for what stands below | segments: allocated, of the program's memory, made together; ranges are checked | [`Process::segment_create`] |
@@ -30,15 +30,17 @@
 //!
 //! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind on mapped memory. Over a network each
 //!   queue has an interface of its own, of which a process can have 127 beside its own.
-//! - G26: [`Process::connect`] and [`Process::disconnect`] check that the process is there, and do nothing else: a path stays until the job ends.
-//! - G39: a segment can be reached from when it is made. [`Process::segment_register`] checks its arguments; access without it is no error.
-//! - Statistics (part of G28) and names for profiling (G29) are those of the C headers, in `capi/`.
+//! - G26: [`Process::disconnect`] gives up the endpoints of the queues; the network's own connections stay until their queues end.
+//!   [`Process::proc_init`] makes no paths.
+//! - G39: after [`Process::segment_register`] the process can reach later segments of that id, too.
+//! - Names for profiling (G29) are those of the C headers, in `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for no room: a request that a network has no room
 //! for is kept, and later progress posts it. Only the look-up of a segment, at a queue's first request there over a network, can time out, after
 //! 100 ms at least; then nothing is posted.
-//! [`Process::segment_delete`] and [`Process::queue_delete`] have no limit, and wait for a target that is stopped; calls of other threads go on
-//! meanwhile. A [`Process::wait`] without a limit ends when its queue
+//! [`Process::segment_delete`] and [`Process::queue_delete`] have no limit: the first waits for a process that is stopped and has used the
+//! segment, the second for the queue's requests; calls of other threads go on meanwhile. Of atomic operations on memory that only messages
+//! reach, the first message may wait for room without a limit. A [`Process::wait`] without a limit ends when its queue
 //! is empty, which may be never over a network while another thread posts there all the time.
 //!
 //! # Queues and notifications
@@ -69,11 +71,13 @@ pub mod codes;
 mod collective;
 mod config;
 mod groups;
+mod look_up;
 mod monitor;
 mod notes;
 mod one_sided;
 pub mod owned;
 mod passive;
+mod print;
 mod process;
 mod queues;
 mod reduce;
@@ -81,6 +85,7 @@ mod remote;
 mod segments;
 mod shared;
 mod state;
+mod statistics;
 mod types;
 
 pub use self::config::{
@@ -93,6 +98,8 @@ pub use self::owned::{
     Element, Gaspi, Group, Local, Notification, Notifications, Outcome, Queue, Remote, Resumable, Segment, Signal,
 };
 pub use self::process::Process;
+pub use self::statistics::{Counter, Statistics};
 pub use self::types::{
-    Code, Datatype, GROUP_ALL, GroupId, NotificationId, Operation, QueueId, Rank, Result, SegmentId, State, Timeout,
+    Code, Datatype, GROUP_ALL, GroupId, NetworkType, NotificationId, Operation, QueueId, Rank, Result, SegmentId,
+    State, Timeout,
 };

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread::ThreadId;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use super::codes;
 use super::collective::Kind;
-use super::state::State;
+use super::state::{Arrivals, State};
 use super::types::{Code, GroupId, Result, Timeout};
 use crate::error::Error;
 use crate::thread::token;
@@ -217,8 +218,8 @@ impl Monitor {
         Monitor { inside, interrupts }
     }
 
-    /// Takes the world out, when no thread uses it any more.
-    pub(super) fn into_world(self) -> Option<World> {
+    /// Takes the world out, and what has come for it, when no thread uses it any more.
+    pub(super) fn into_world(self) -> Option<(World, Rc<Arrivals>)> {
         let Monitor { inside, interrupts } = self;
         if let Some(interrupts) = interrupts {
             interrupts.end(|| {
@@ -228,8 +229,9 @@ impl Monitor {
         }
         // The only handle: the thread of the interrupts had the others.
         let Held { state, world } = Arc::into_inner(inside)?.lock.into_inner().unwrap_or_else(|held| held.into_inner());
+        let arrivals = Rc::clone(&state.arrivals);
         drop(state);
-        Some(world)
+        Some((world, arrivals))
     }
 
     /// Whether all happens on one thread, in virtual time.

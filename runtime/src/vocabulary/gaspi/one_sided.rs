@@ -3,15 +3,17 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::codes;
+use super::look_up::{LookUp, place};
 use super::monitor::Held;
 use super::notes::{Layout, MARKED};
 use super::process::Process;
 use super::queues::{Queue, recent};
 use super::segments::{notes_of, number_of};
 use super::shared::Shared;
+use super::statistics::{Counter, Statistics};
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
 use crate::world::{StreamEvent, World};
@@ -62,12 +64,6 @@ struct Request<'a> {
     notice: Notice,
 }
 
-/// Least time that a post allows for the first look-up of a segment, a few round trips to a process that need make no call: programs
-/// expect that a post with `GASPI_TEST` does not time out. Chosen.
-const LOOK_UP: Duration = Duration::from_millis(100);
-/// Looks before a wait for a look-up sleeps, and how long it sleeps between two. Chosen.
-const YIELDS: u32 = 200;
-const NAP: Duration = Duration::from_micros(100);
 const WRITING: &str = "a GASPI write";
 const READING: &str = "a GASPI read";
 const NOTIFYING: &str = "a GASPI notification";
@@ -92,49 +88,6 @@ enum Refused {
     Later(Option<Duration>),
 }
 
-/// The wait of a post for the look-up of a segment.
-struct LookUp {
-    limit: Option<Duration>,
-    /// Its begin: an instant, or virtual time.
-    begun: Option<(Instant, Option<Duration>)>,
-    tries: u32,
-}
-
-impl LookUp {
-    fn new(timeout: Timeout) -> LookUp {
-        let limit = match timeout {
-            Timeout::Block => None,
-            Timeout::Test => Some(LOOK_UP),
-            Timeout::After(limit) => Some(limit.max(LOOK_UP)),
-        };
-        LookUp { limit, begun: None, tries: 0 }
-    }
-
-    /// Lets a little time pass.
-    ///
-    /// # Errors
-    /// [`codes::TIMEOUT`].
-    #[cold]
-    fn pause(&mut self, now: Option<Duration>) -> Result<()> {
-        let (instant, virtual_time) = *self.begun.get_or_insert_with(|| (Instant::now(), now));
-        let elapsed = match now.zip(virtual_time) {
-            Some((now, begun)) => now.saturating_sub(begun),
-            None => instant.elapsed(),
-        };
-        if self.limit.is_some_and(|limit| elapsed >= limit) {
-            return Err(Code(codes::TIMEOUT));
-        }
-        self.tries += 1;
-        match now {
-            // The look has let virtual time pass.
-            Some(_) => {}
-            None if self.tries < YIELDS => std::thread::yield_now(),
-            None => std::thread::sleep(NAP),
-        }
-        Ok(())
-    }
-}
-
 impl<'a> Request<'a> {
     #[inline(always)]
     fn write(parts: &'a [Part], rank: Rank, queue: QueueId, notice: Notice) -> Request<'a> {
@@ -154,6 +107,23 @@ impl<'a> Request<'a> {
         match self.parts {
             [part] => u32::from(part.size > 0).max(notices),
             parts => parts.iter().filter(|part| part.size > 0).count() as u32 + notices,
+        }
+    }
+}
+
+impl Request<'_> {
+    #[cold]
+    fn count(&self, statistics: &Statistics) {
+        let (requests, bytes) = match self.direction {
+            Direction::Write => (Counter::Writes, Counter::WrittenBytes),
+            Direction::Read => (Counter::Reads, Counter::ReadBytes),
+        };
+        if !self.parts.is_empty() {
+            statistics.add(requests, 1);
+            statistics.add(bytes, self.parts.iter().map(|part| part.size).sum());
+        }
+        if let Notice::There(_) = self.notice {
+            statistics.add(Counter::Notifications, 1);
         }
     }
 }
@@ -291,7 +261,9 @@ impl Process {
         timeout: Timeout,
     ) -> Result<()> {
         let shared = self.shared();
-        if let Some(mut favoured) = shared.enter_favoured(queue)
+        // What is counted goes the other way.
+        if !shared.statistics.is_on()
+            && let Some(mut favoured) = shared.enter_favoured(queue)
             && let Some(open) = favoured.queue()
             && open.post_mapped(shared, Request { parts: &parts, rank, queue, direction, notice })
         {
@@ -315,8 +287,18 @@ impl Process {
         self.post_by_any(Request { parts: &parts, rank, queue, direction, notice }, timeout)
     }
 
-    /// Posts by whichever thread and on whichever memory, or finds out what is wrong.
+    /// As [`Process::post_uncounted`]; counts what is posted.
     fn post_by_any(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
+        self.post_uncounted(request, timeout)?;
+        let statistics = &self.shared().statistics;
+        if statistics.is_on() {
+            request.count(statistics);
+        }
+        Ok(())
+    }
+
+    /// Posts by whichever thread and on whichever memory, or finds out what is wrong.
+    fn post_uncounted(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
         let shared = self.shared();
         let mut look_up = LookUp::new(timeout);
         loop {
@@ -403,6 +385,17 @@ impl Process {
     }
 }
 
+/// Checks that this process may reach what a request is for at another rank.
+///
+/// # Errors
+/// [`codes::INV_SEG`].
+fn check_registered(shared: &Shared, rank: usize, request: Request<'_>) -> Result<()> {
+    let mut segments = request.parts.iter().map(|part| part.remote.0);
+    let noted = if let Notice::There(note) = request.notice { Some(note.segment) } else { None };
+    let may_reach = |segment| shared.is_registered(rank, segment);
+    if segments.all(may_reach) && noted.is_none_or(may_reach) { Ok(()) } else { Err(Code(codes::INV_SEG)) }
+}
+
 /// The offset of a range at the target, and bytes that have to be there: a range without bytes begins inside the segment too.
 #[inline(always)]
 fn there(part: &Part) -> (usize, usize) {
@@ -468,6 +461,9 @@ impl Queue {
             return Err(Refused::Code(Code(codes::INV_RANK)));
         }
         let single = self.check(shared, request)?;
+        if to != self.stream.rank {
+            check_registered(shared, to, request)?;
+        }
         if self.stream.is_lost(to) {
             self.refuse(shared, to, false);
         } else if !self.stream.is_mapped(to) || !self.carry_mapped(shared, request, single) {
@@ -545,7 +541,8 @@ impl Queue {
                 return false;
             }
             let number = notes_of(note.segment);
-            let start = reached.place_again(&mut self.recent[1][recent(to, number)], number, 0, layout.bytes());
+            let memo = &mut self.recent[1][recent(to, number)];
+            let start = place(shared, &reached, memo, (to, note.segment), number, (0, layout.bytes()));
             let Some(start) = start else { return false };
             let at = |offset| start.wrapping_add(offset).cast::<u32>();
             word_and_mark = Some((at(layout.word(note.id)), at(layout.mark(note.id)), note.value));
@@ -560,7 +557,8 @@ impl Queue {
         for part in parts {
             let (offset, len) = there(part);
             let number = number_of(part.remote.0);
-            let there = reached.place_again(&mut self.recent[0][recent(to, number)], number, offset, len);
+            let memo = &mut self.recent[0][recent(to, number)];
+            let there = place(shared, &reached, memo, (to, part.remote.0), number, (offset, len));
             let Some(there) = there else { return false };
             let here = if parts.len() == 1 {
                 single

@@ -9,10 +9,12 @@ use super::collective::{Differ, Kind, Round};
 use super::config::{Config, PRINT_MAX};
 use super::groups::Group;
 use super::monitor::{Held, Monitor, Partner};
+use super::print::print;
 use super::queues::Queue;
 use super::shared::Shared;
-use super::state::{State, kind, print};
-use super::types::{Code, GROUP_ALL, QueueId, Rank, Result, State as Health, Timeout};
+use super::state::{State, kind};
+use super::statistics::Statistics;
+use super::types::{Code, GROUP_ALL, NetworkType, QueueId, Rank, Result, State as Health, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
 use crate::hash::mix;
 use crate::world::{Builder, World};
@@ -63,6 +65,7 @@ pub struct Process {
     rank: usize,
     size: usize,
     has_network: bool,
+    network_type: NetworkType,
 }
 
 /// The last owner of what threads share.
@@ -97,8 +100,14 @@ impl Process {
         let spins = if engine.networks.pace().is_some() { 0 } else { engine.waiting.patience().spins };
         let shared = Arc::new(Shared::new(size, !engine.routes.all_mapped(), spins));
         let has_network = !engine.networks.is_empty();
+        let network_type = match &*engine.networks.names() {
+            "" | "shared memory by the contract" => NetworkType::Memory,
+            "TCP" => NetworkType::Ethernet,
+            "verbs" => NetworkType::Rdma,
+            _ => NetworkType::Other,
+        };
         let state = State::new(&world, Arc::clone(&shared));
-        Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network })
+        Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network, network_type })
     }
 
     /// Leaves the job, when all processes have called this. Collective.
@@ -108,7 +117,10 @@ impl Process {
     pub fn finish(self) -> RuntimeResult<()> {
         let Process { monitor, desk, .. } = self;
         drop(desk);
-        monitor.into_world().map_or(Ok(()), World::finish)
+        let Some((world, arrivals)) = monitor.into_world() else { return Ok(()) };
+        let outcome = World::finish(world);
+        arrivals.print_all();
+        outcome
     }
 
     /// What threads use without the world.
@@ -126,6 +138,16 @@ impl Process {
     /// the lock of the process.
     pub fn has_network(&self) -> bool {
         self.has_network
+    }
+
+    /// What carries requests to processes whose memory is not mapped, in every phase.
+    pub fn network_type(&self) -> NetworkType {
+        self.network_type
+    }
+
+    /// Counters of what this process has posted, in every phase.
+    pub fn statistics(&self) -> &Statistics {
+        &self.shared().statistics
     }
 
     /// The configuration that is set, or in use.
@@ -275,6 +297,9 @@ impl Process {
         state.groups.clear();
         state.commits.clear();
         state.atomics.clear();
+        state.look_ups.clear();
+        state.arrivals.registered.take();
+        self.shared().forget_registered();
         state.sends.clear();
         state.arrivals.passive.take();
         let mut outcome = Ok(());
@@ -372,37 +397,27 @@ impl Process {
     }
 
     /// Prints a text at the standard output of another process, which need make no call for it: GPI-2's `gaspi_printf_to`. Waits for nobody.
+    /// A thread of that process prints it; if the standard output there takes nothing while many texts come, some are dropped, which is
+    /// told in the log.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SIZE`] for more than [`PRINT_MAX`](super::PRINT_MAX) bytes; [`codes::ERROR`] if it is
-    /// lost.
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SIZE`] for more than [`PRINT_MAX`](super::PRINT_MAX) bytes; [`codes::QUEUE_FULL`] if
+    /// the process takes no messages, and `BELLWETHER_MESSAGE_MEMORY` bytes wait to be sent; [`codes::ERROR`] if it is lost.
     pub fn print_to(&self, rank: Rank, text: &[u8]) -> Result<()> {
-        let Held { state, world } = &mut *self.monitor.enter()?;
-        state.check_works()?;
-        if text.len() > PRINT_MAX {
-            return Err(Code(codes::INV_SIZE));
+        {
+            let Held { state, world } = &mut *self.monitor.enter()?;
+            state.check_works()?;
+            if text.len() > PRINT_MAX {
+                return Err(Code(codes::INV_SIZE));
+            }
+            let to = state.check_partner(world, rank)?;
+            if to != self.rank {
+                return state.tell_if_room(world, to, kind::PRINT, text);
+            }
         }
-        match state.check_partner(world, rank)? {
-            to if to == self.rank => print(text),
-            to => state.tell(world, to, kind::PRINT, 0, text),
-        }
+        // Without the lock of the process.
+        print(text);
         Ok(())
-    }
-
-    /// Makes a path to a process. Here the first operation that needs one makes it, so this only checks that the process is there.
-    ///
-    /// # Errors
-    /// As [`Process::proc_ping`].
-    pub fn connect(&self, rank: Rank, _timeout: Timeout) -> Result<()> {
-        self.proc_ping(rank)
-    }
-
-    /// Gives up the path to a process. Here paths stay until the job ends, so this only checks that the process is there.
-    ///
-    /// # Errors
-    /// As [`Process::proc_ping`].
-    pub fn disconnect(&self, rank: Rank, _timeout: Timeout) -> Result<()> {
-        self.proc_ping(rank)
     }
 
     /// Reads something of the state in the working phase.

@@ -10,11 +10,15 @@ use super::config::{Config, QUEUE_MAX};
 use super::monitor::{Held, Partner};
 use super::process::Process;
 use super::shared::Shared;
-use super::types::{Code, QueueId, Result, Timeout};
-use crate::error::{Error, Loss};
+use super::types::{Code, QueueId, Rank, Result, Timeout};
+use crate::error::{Error, Loss, Result as RuntimeResult};
 use crate::world::{Memo, OpenStream, World};
 
 const WAITING: &str = "waiting for a queue";
+const CONNECTING: &str = "connecting to a process";
+const DISCONNECTING: &str = "disconnecting from a process";
+/// In place of a segment's number, the key of a look-up that is for the path alone.
+const PATH: u32 = u32::MAX;
 /// How long a network may take until it is known which requests a rank took before it left in good order. Chosen: more than an interface
 /// over TCP takes to close.
 const LEAVING: Duration = Duration::from_secs(20);
@@ -100,6 +104,24 @@ impl Queue {
             Ok(complete) => self.judge(complete, shared),
             Err(error) => self.note(&error, shared),
         }
+    }
+
+    /// Goes on with making its path to `rank`, without waiting. Whether it is made.
+    fn connect(&mut self, rank: usize) -> RuntimeResult<bool> {
+        let mut ticket = self.look_ups.remove(&(rank, PATH)).flatten();
+        let made = self.stream.connect(CONNECTING, rank, &mut ticket);
+        match made {
+            Ok(false) => drop(self.look_ups.insert((rank, PATH), ticket)),
+            // Those that waited for the same copy begin anew: their segments may have been made since.
+            Ok(true) if ticket.is_some() => self.look_ups.retain(|(other, _), _| *other != rank),
+            _ => {}
+        }
+        made
+    }
+
+    /// Gives up its path to `rank` if nothing is under way there. Whether it did.
+    fn disconnect(&mut self, rank: usize) -> RuntimeResult<bool> {
+        self.stream.disconnect(DISCONNECTING, rank)
     }
 
     /// Whether nothing is in flight, of a queue that is gone: its errors are nobody's any more. Makes progress once.
@@ -254,26 +276,96 @@ impl Process {
     pub fn queue_create(&self, _timeout: Timeout) -> Result<QueueId> {
         let Held { state, world } = &mut *self.monitor.enter()?;
         state.check_works()?;
+        // Gives back the interfaces of deleted queues whose look-ups have ended.
+        state.retire(None);
         let present = self.shared().present();
         let id = (0..QUEUE_MAX as QueueId).find(|id| present & (1 << id) == 0).ok_or(Code(codes::ERROR))?;
         self.shared().make_queue(id, || Queue::new(world, state.config))?;
         Ok(id)
     }
 
-    /// Ends a queue. First waits for its open requests, as [`Process::wait`] without a limit does.
+    /// Makes the path of each queue to a process, which makes no call for it, so that no later request waits for it. On mapped memory there is
+    /// nothing to make. Resumable. Queues that are made later make their paths by their first requests.
+    ///
+    /// # Errors
+    /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if the process is lost.
+    pub fn connect(&self, rank: Rank, timeout: Timeout) -> Result<()> {
+        self.on_each_queue(CONNECTING, rank, timeout, Queue::connect)
+    }
+
+    /// Gives up the paths of the queues to a process, once what is under way on them is over: the endpoint of each queue, and what the queue
+    /// knows of the segments there. The network's own connection stays until its queue ends. The next request makes the path again.
+    /// Resumable.
+    ///
+    /// # Errors
+    /// As [`Process::connect`].
+    pub fn disconnect(&self, rank: Rank, timeout: Timeout) -> Result<()> {
+        self.on_each_queue(DISCONNECTING, rank, timeout, Queue::disconnect)
+    }
+
+    /// Does `act` on each queue, until it gives `true` for each.
+    fn on_each_queue(
+        &self,
+        doing: &'static str,
+        rank: Rank,
+        timeout: Timeout,
+        act: impl Fn(&mut Queue, usize) -> RuntimeResult<bool>,
+    ) -> Result<()> {
+        let to = {
+            let Held { state, world } = &mut *self.monitor.enter()?;
+            state.check_works()?;
+            state.check_partner(world, rank)?
+        };
+        let shared = self.shared();
+        let mut left = shared.present();
+        self.monitor.wait(doing, timeout, &Partner::Ranks(&[to]), |_, state| {
+            if let Err(code) = state.check_works() {
+                return Some(Err(code));
+            }
+            for id in (0..QUEUE_MAX as QueueId).filter(|id| left & (1 << id) != 0).collect::<Vec<_>>() {
+                let Some(mut entry) = shared.try_enter(id) else { continue };
+                match entry.as_mut().map_or(Ok(true), |queue| act(queue, to)) {
+                    Ok(true) => left &= !(1 << id),
+                    Ok(false) => {}
+                    Err(error) => return Some(Err(state.failed(&error, to))),
+                }
+            }
+            (left == 0).then_some(Ok(()))
+        })
+    }
+
+    /// Ends a queue. First waits for its open requests, as [`Process::wait`] without a limit does. The look-up of a segment whose post has
+    /// timed out is no request, and is not waited for.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::ERROR`] if a request has failed, or if another thread waits for the queue: it stays.
     pub fn queue_delete(&self, queue: QueueId) -> Result<()> {
-        self.wait(queue, Timeout::Block)?;
-        let mut entry = self.enter_queue(queue)?;
-        if entry.as_ref().is_some_and(|queue| queue.waiters > 0) {
-            return Err(Code(codes::ERROR));
+        loop {
+            self.wait(queue, Timeout::Block)?;
+            let mut entered = self.monitor.enter()?;
+            let mut entry = self.shared().enter(queue)?;
+            let Some(open) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
+            if open.waiters > 0 {
+                return Err(Code(codes::ERROR));
+            }
+            if !open.partners.is_empty() || open.refused {
+                // Another thread has posted since the wait.
+                continue;
+            }
+            let ended = self.shared().take_queue(queue, &mut entry);
+            drop(entry);
+            // Its interface stays while a look-up is under way, which may be to a process that is stopped.
+            let ended = ended.and_then(|ended| match ended.is_over() {
+                true => Some(ended),
+                false => {
+                    entered.state.retired.push((queue, ended));
+                    None
+                }
+            });
+            drop(entered);
+            drop(ended);
+            return Ok(());
         }
-        let ended = self.shared().take_queue(queue, &mut entry);
-        drop(entry);
-        // It may have got requests meanwhile, which it waits for.
-        ended.map(drop).ok_or(Code(codes::INV_QUEUE))
     }
 
     /// How many queues there are.

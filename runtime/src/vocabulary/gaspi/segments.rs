@@ -1,11 +1,13 @@
 //! Segments and their notifications.
 
+use std::collections::BTreeMap;
+
 use super::codes;
 use super::collective::Kind;
 use super::monitor::{Held, Partner};
 use super::notes::{InUse, Layout};
 use super::process::Process;
-use super::state::{Owned, State};
+use super::state::{Owned, State, kind};
 use super::types::{Code, GroupId, NotificationId, Rank, Result, SegmentId, Timeout};
 use crate::world::World;
 
@@ -167,10 +169,22 @@ impl Process {
             }
         }
         self.collective(group, Kind::Segment, "segment_create", &[], timeout, |_, _| Ok(()))?;
+        self.register_members(group, segment)?;
         if let Some(owned) = self.monitor.enter()?.state.segments.get_mut(&segment) {
             owned.pending = None;
         }
         Ok(())
+    }
+
+    /// All members of a group have made segments with this id together: this process may reach them.
+    ///
+    /// # Errors
+    /// As [`Process::in_work`].
+    pub(super) fn register_members(&self, group: GroupId, segment: SegmentId) -> Result<()> {
+        self.in_work(|state| {
+            let ranks = state.groups.get(&group).map(|group| &*group.ranks).unwrap_or_default();
+            ranks.iter().for_each(|rank| self.shared().register(usize::from(*rank), segment));
+        })
     }
 
     fn make(
@@ -207,21 +221,46 @@ impl Process {
         // before it is closed.
         unsafe { self.shared().board.put(segment, notes.as_ptr(), state.config.notification_num) };
         self.shared().put_segment(segment, memory.as_ptr(), size);
-        state.segments.insert(segment, Owned { memory, notes, size, pending });
+        state.segments.insert(segment, Owned { memory, notes, size, pending, registered: BTreeMap::new() });
         Ok(())
     }
 
-    /// Lets a process reach a segment of this one. Here every process can reach it, so this only checks that both are there.
+    /// Lets a process reach a segment of this one. Without it, or a call that makes a segment together with that process, what it posts
+    /// there is [`codes::INV_SEG`]; it need make no call for this, and gets no notice. Complete when the process can reach the segment;
+    /// resumable. It can reach later segments of that id, too, until its working phase ends.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_RANK`]; [`codes::ERROR`] if the process is lost.
-    pub fn segment_register(&self, segment: SegmentId, rank: Rank, _timeout: Timeout) -> Result<()> {
-        let Held { state, world } = &mut *self.monitor.enter()?;
-        state.check_works()?;
-        if !state.segments.contains_key(&segment) {
-            return Err(Code(codes::INV_SEG));
-        }
-        state.check_partner(world, rank).map(drop)
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_RANK`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if the process is lost.
+    pub fn segment_register(&self, segment: SegmentId, rank: Rank, timeout: Timeout) -> Result<()> {
+        let to = {
+            let Held { state, world } = &mut *self.monitor.enter()?;
+            state.check_works()?;
+            let State { segments, arrivals, .. } = &mut *state;
+            let owned = segments.get_mut(&segment).ok_or(Code(codes::INV_SEG))?;
+            let is_new = usize::from(rank) < world.size() && !owned.registered.contains_key(&rank.into());
+            let number = is_new.then(|| arrivals.requests.replace(arrivals.requests.get() + 1));
+            let to = state.check_partner(world, rank)?;
+            if to == world.rank() {
+                return Ok(());
+            }
+            if let Some(number) = number {
+                if let Some(owned) = state.segments.get_mut(&segment) {
+                    owned.registered.insert(to, Some(number));
+                }
+                state.tell(world, to, kind::REGISTER, segment, &number.to_ne_bytes());
+            }
+            to
+        };
+        self.monitor.wait("registering a segment", timeout, &Partner::Ranks(&[to]), |_, state| {
+            // Another thread may delete it meanwhile.
+            let request = state.segments.get_mut(&segment).and_then(|owned| owned.registered.get_mut(&to));
+            let Some(request) = request else { return Some(Err(Code(codes::INV_SEG))) };
+            if let Some(number) = *request {
+                state.arrivals.registered.borrow_mut().remove(&number).then_some(())?;
+                *request = None;
+            }
+            Some(Ok(()))
+        })
     }
 
     /// Ends a segment of this process. Its id can be used again; memory of the program stays the program's. Local, but it waits until nothing

@@ -13,6 +13,7 @@ use super::codes;
 use super::config::QUEUE_MAX;
 use super::notes::Board;
 use super::queues::Queue;
+use super::statistics::Statistics;
 use super::types::{Code, QueueId, Result, SegmentId, State as Health};
 use crate::thread::token;
 use crate::vocabulary::bias::{BiasedLock, Guard};
@@ -183,6 +184,9 @@ pub(super) struct Shared {
     ranges: Box<[Range; SEGMENTS]>,
     pub(super) board: Board,
     states: Box<[AtomicU8]>,
+    /// A bit for each segment that this process may reach, of each rank: its owner has registered it here, or made it together with this
+    /// process.
+    registered: Box<[[AtomicU64; SEGMENTS / 64]]>,
     /// A bit for each queue that exists. A thread changes a bit while it holds the queue's slot; only a thread in the monitor sets one.
     present: AtomicU32,
     /// A bit for each queue with reads under way that set notifications here.
@@ -191,6 +195,7 @@ pub(super) struct Shared {
     pub(super) phase: AtomicU64,
     /// Looks of a wait before it enters the monitor.
     spins: u32,
+    pub(super) statistics: Statistics,
 }
 
 impl Shared {
@@ -201,10 +206,12 @@ impl Shared {
             ranges: Box::new(std::array::from_fn(|_| Range::default())),
             board: Board::new(has_network),
             states: (0..ranks).map(|_| AtomicU8::new(Health::Healthy as u8)).collect(),
+            registered: (0..ranks).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             present: AtomicU32::new(0),
             reads: AtomicU32::new(0),
             phase: AtomicU64::new(0),
             spins: spins.min(SPINS),
+            statistics: Statistics::default(),
         }
     }
 
@@ -321,6 +328,24 @@ impl Shared {
             return Ok((range.start.load(Ordering::Relaxed) + offset as usize) as *mut u8);
         }
         Err(Code(if len == 0 { codes::INV_SEG } else { codes::INV_LOC_OFF }))
+    }
+
+    /// This process may reach a segment of `rank` from now on, and later ones with its id.
+    pub(super) fn register(&self, rank: usize, segment: SegmentId) {
+        if let Some(of) = self.registered.get(rank) {
+            of[usize::from(segment / 64)].fetch_or(1 << (segment % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this process may reach a segment of another `rank`.
+    pub(super) fn is_registered(&self, rank: usize, segment: SegmentId) -> bool {
+        let of = self.registered.get(rank);
+        of.is_some_and(|of| of[usize::from(segment / 64)].load(Ordering::Relaxed) & 1 << (segment % 64) != 0)
+    }
+
+    /// This process may reach no segment of others.
+    pub(super) fn forget_registered(&self) {
+        self.registered.iter().flatten().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
     /// Notes that an operation with this process has failed.

@@ -1,8 +1,7 @@
 //! What a process knows between two calls.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +11,9 @@ use super::config::Config;
 use super::groups::Group;
 use super::monitor::Partner;
 use super::passive::Passive;
+use super::print::Printer;
 use super::queues::Queue;
+use super::segments::number_of;
 use super::shared::Shared;
 use super::types::{Code, GroupId, QueueId, Rank, Result, SegmentId};
 use crate::error::Loss;
@@ -31,6 +32,10 @@ pub(super) mod kind {
     pub(in super::super) const KILL: u64 = 4;
     /// The receiver is to print a text: its bytes.
     pub(in super::super) const PRINT: u64 = 5;
+    /// The receiver may reach the segment of the sender that the byte names: the number of the request.
+    pub(in super::super) const REGISTER: u64 = 6;
+    /// The receiver's request with this number is done.
+    pub(in super::super) const REGISTERED: u64 = 7;
 }
 
 /// The header of a message: its kind, a byte, and the life cycle of the sender.
@@ -53,16 +58,25 @@ pub(super) struct Owned {
     pub(super) size: u64,
     /// Its creation waits for the barrier of this group.
     pub(super) pending: Option<GroupId>,
+    /// The requests to register it, by rank: their numbers, `None` when done.
+    pub(super) registered: BTreeMap<usize, Option<u64>>,
 }
 
 /// An atomic operation: rank, segment, offset, and what is done.
 pub(super) type AtomicKey = (Rank, SegmentId, u64, [u64; 3]);
 
 /// What has come for this process, written by handlers.
+#[derive(Default)]
 pub(super) struct Arrivals {
     pub(super) life: Cell<u64>,
     pub(super) collectives: RefCell<Inbox>,
     pub(super) passive: RefCell<Passive>,
+    /// Prints texts that came.
+    printer: RefCell<Printer>,
+    /// Numbers of requests to register a segment that are done, and that no call has heard of yet.
+    pub(super) registered: RefCell<BTreeSet<u64>>,
+    /// The number of the next of these requests.
+    pub(super) requests: Cell<u64>,
 }
 
 /// All that a process knows.
@@ -85,6 +99,8 @@ pub(super) struct State {
     pub(super) shared: Arc<Shared>,
     /// Atomic operations whose calls ran into their time limits.
     pub(super) atomics: BTreeMap<AtomicKey, VecDeque<(Completion, Fetched<u64>)>>,
+    /// Look-ups of segments for the world's own operations, by rank and number, whose calls ran into their time limits.
+    pub(super) look_ups: BTreeMap<(usize, u32), Option<u64>>,
     /// Passive messages whose calls ran into their time limits: rank, segment, offset, size; their numbers.
     pub(super) sends: BTreeMap<(Rank, SegmentId, u64, u64), VecDeque<u64>>,
     pub(super) arrivals: Rc<Arrivals>,
@@ -92,12 +108,18 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(world: &World, shared: Arc<Shared>) -> State {
-        let arrivals =
-            Rc::new(Arrivals { life: Cell::new(0), collectives: RefCell::default(), passive: RefCell::default() });
-        let own = Rc::clone(&arrivals);
+        let arrivals = Rc::new(Arrivals::default());
+        let (own, known, engine) = (Rc::clone(&arrivals), Arc::clone(&shared), Rc::downgrade(world.engine()));
         world.messages().set_handler(id::GASPI, move |_, message| {
-            if own.take(message.from, message.data()).is_none() {
-                tracing::warn!(from = message.from, "a GASPI message that no process sends was dropped");
+            let from = message.from;
+            match own.take(from, message.data(), &known) {
+                Some(None) => {}
+                Some(Some((header, number))) => {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.send_unasked(from, id::GASPI, header, &number.to_ne_bytes());
+                    }
+                }
+                None => tracing::warn!(from, "a GASPI message that no process sends was dropped"),
             }
         });
         State {
@@ -112,6 +134,7 @@ impl State {
             commits: BTreeMap::new(),
             shared,
             atomics: BTreeMap::new(),
+            look_ups: BTreeMap::new(),
             sends: BTreeMap::new(),
             arrivals,
         }
@@ -163,6 +186,30 @@ impl State {
         }
     }
 
+    /// Goes on with the look-up of a segment of another process, without waiting: whether there is one; `None` while it is under way.
+    pub(super) fn look_up(
+        &mut self,
+        world: &World,
+        doing: &'static str,
+        (rank, segment): (usize, SegmentId),
+    ) -> Option<Result<bool>> {
+        let place = (rank, number_of(segment));
+        let mut ticket = self.look_ups.remove(&place).flatten();
+        let found = world.engine().begin_find(doing, rank, place.1, &mut ticket);
+        // A copy of the table has ended: other look-ups there that waited for it may come after a segment was made.
+        if ticket.is_some() && !matches!(found, Ok(None)) {
+            self.look_ups.retain(|(other, _), _| *other != rank);
+        }
+        match found {
+            Ok(None) => {
+                self.look_ups.insert(place, ticket);
+                None
+            }
+            Ok(Some(found)) => Some(Ok(found)),
+            Err(error) => Some(Err(self.failed(&error, rank))),
+        }
+    }
+
     /// Ends a process, unless it is gone.
     ///
     /// # Errors
@@ -203,21 +250,38 @@ impl State {
         Code(codes::of_error(error))
     }
 
+    /// As [`State::tell`], unless `message_memory` bytes wait to be sent already.
+    ///
+    /// # Errors
+    /// [`codes::QUEUE_FULL`].
+    pub(super) fn tell_if_room(&self, world: &World, to: usize, kind: u64, payload: &[u8]) -> Result<()> {
+        let engine = world.engine();
+        if engine.outbox.keeps_for(to) {
+            engine.turn();
+            if engine.outbox.keeps_for(to)
+                && engine.outbox.check_room("a text for another process", to, payload.len()).is_err()
+            {
+                return Err(Code(codes::QUEUE_FULL));
+            }
+        }
+        self.tell(world, to, kind, 0, payload);
+        Ok(())
+    }
+
     /// Sends a message of a kind, now or in a later poll, after all that was sent and put there before.
     pub(super) fn tell(&self, world: &World, to: usize, kind: u64, byte: u8, payload: &[u8]) {
         world.engine().send_unasked(to, id::GASPI, header(kind, byte, self.arrivals.life.get()), payload);
     }
 }
 
-/// Writes a text to the standard output. A closed one is nobody's error.
-pub(super) fn print(text: &[u8]) {
-    let mut output = std::io::stdout().lock();
-    let _ = output.write_all(text).and_then(|()| output.flush());
-}
-
 impl Arrivals {
-    /// Takes a message; `None` if it is none of ours.
-    fn take(&self, from: usize, bytes: &[u8]) -> Option<()> {
+    /// Waits until all texts that have come are printed.
+    pub(super) fn print_all(&self) {
+        drop(self.printer.take());
+    }
+
+    /// Takes a message; `None` if it is none of ours. The header and the number of an answer, if there is one.
+    fn take(&self, from: usize, bytes: &[u8], shared: &Shared) -> Option<Option<(u64, u64)>> {
         let ([header], rest) = words::<1>(bytes)?;
         let (byte, life) = ((header >> 8) as u8, header >> 16);
         match header & 0xFF {
@@ -227,7 +291,8 @@ impl Arrivals {
                 let name = Name { group, kind, number, from: member, is_up: byte != 0 };
                 self.collectives.borrow_mut().insert(name, value.to_vec());
             }
-            kind::PRINT => print(rest),
+            // Not here: the standard output may take its time, and the lock of the process is held.
+            kind::PRINT => self.printer.borrow_mut().print(rest),
             // Of an earlier life cycle.
             _ if life != self.life.get() => {}
             kind::PASSIVE => {
@@ -238,12 +303,21 @@ impl Arrivals {
                 let ([number], _) = words::<1>(rest)?;
                 self.passive.borrow_mut().received(number);
             }
+            kind::REGISTER => {
+                let ([number], _) = words::<1>(rest)?;
+                shared.register(from, byte);
+                return Some(Some((self::header(kind::REGISTERED, 0, life), number)));
+            }
+            kind::REGISTERED => {
+                let ([number], _) = words::<1>(rest)?;
+                self.registered.borrow_mut().insert(number);
+            }
             kind::KILL => {
                 tracing::error!(from, "another process ends this one");
                 let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
             }
             _ => return None,
         }
-        Some(())
+        Some(None)
     }
 }

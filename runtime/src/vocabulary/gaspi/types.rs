@@ -75,6 +75,20 @@ pub enum State {
     Corrupt = 1,
 }
 
+/// What carries requests to processes whose memory is not mapped: [`Process::network_type`](super::Process::network_type).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetworkType {
+    /// Nothing: the memory of all processes is mapped.
+    Memory,
+    /// TCP.
+    Ethernet,
+    /// RDMA, over InfiniBand or Ethernet.
+    Rdma,
+    /// Several networks, or another one, as a simulated one.
+    Other,
+}
+
 /// The operation of [`Process::allreduce`](super::Process::allreduce).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {

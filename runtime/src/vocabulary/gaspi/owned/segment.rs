@@ -144,7 +144,7 @@ impl<'g> Maker<'g> {
             }
             self.half.stage = Stage::New;
             match outcome? {
-                codes::SUCCESS => return Ok(id),
+                codes::SUCCESS => return process.register_members(group, id).map(|()| id),
                 // The number was taken at a member after it had told which are free.
                 codes::INV_SEG => {}
                 code => return Err(Code(code)),
