@@ -16,6 +16,9 @@ std::arch::global_asm!(\".weak gaspi_probe\", \".set gaspi_probe, {call}\", call
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    ["RUSTC", "RUSTC_LINKER", "CARGO_ENCODED_RUSTFLAGS"]
+        .iter()
+        .for_each(|name| println!("cargo::rerun-if-env-changed={name}"));
     println!("cargo::rustc-check-cfg=cfg(weak_names)");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbellwether.so");
     if let Some(list) = weak_names() {

@@ -251,7 +251,7 @@ BELLWETHER_GASPI_CALL(proc_num, (gaspi_rank_t * proc_num));
 /* Ends another process. GASPI_ERR_INV_RANK for the own one. */
 BELLWETHER_GASPI_CALL(proc_kill, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
 /* Makes the path of each queue to a rank, which the first operation there does otherwise; gives up the endpoints of the queues, when what is
- * under way there is over. */
+ * under way in them is over. */
 BELLWETHER_GASPI_CALL(connect, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
 BELLWETHER_GASPI_CALL(disconnect, (const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms));
 /* What this rank knows of each: a byte a rank. A failed operation with a rank makes it GASPI_STATE_CORRUPT. */

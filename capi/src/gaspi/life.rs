@@ -2,7 +2,7 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::World;
@@ -137,13 +137,19 @@ extern "C" fn at_exit() {
     if CHILD.load(Ordering::Relaxed) || is_working() {
         return;
     }
-    // Another thread that is in `gaspi_proc_init` does not come back.
-    let Ok(mut held) = HELD.try_lock() else { return };
+    let end = Instant::now() + LAST_CALLS;
+    // Another thread may read a counter, or be in `gaspi_proc_init`, from which it does not come back.
+    let mut held = loop {
+        match HELD.try_lock() {
+            Ok(held) => break held,
+            Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::yield_now(),
+            Err(_) => return,
+        }
+    };
     let process = std::mem::replace(&mut held.process, null_mut());
     if process.is_null() {
         return;
     }
-    let end = Instant::now() + LAST_CALLS;
     while WAITING.load(Ordering::SeqCst) != 0 {
         if Instant::now() > end {
             return;

@@ -261,11 +261,8 @@ where
         let mut peers = self.peers.borrow_mut();
         let Some(peer) = peers.get(&rank) else { return true };
         // An endpoint that goes leaves its answers without an end. Messages wait for room at the receiver, which a new endpoint would not know of.
-        let is_idle = !self.windowed
-            && self.is_answered()
-            && !peer.segments.borrow().is_copying()
-            && peer.fetch.borrow().is_none()
-            && matches!(peer.settled(), Ok(true));
+        // A look-up whose answer has come and that nobody goes on with goes too.
+        let is_idle = !self.windowed && self.is_answered() && matches!(peer.settled(), Ok(true));
         if is_idle {
             self.written.borrow_mut().retain(|other| *other != rank);
             let gone = (self.recent.take(), peers.remove(&rank));

@@ -76,11 +76,6 @@ impl Known {
         self.recent.as_ref()
     }
 
-    /// Whether a copy of the peer's table is under way.
-    pub(super) fn is_copying(&self) -> bool {
-        !matches!(self.step, Step::Idle)
-    }
-
     fn around(&self, address: usize) -> Option<&Segment> {
         let before = self.starts.range(..=(address, u32::MAX)).rev();
         let mut near = before.take_while(|(start, _)| address - start < self.longest);

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::thread::start;
 
 /// Texts that wait for the standard output. Chosen: 2 MiB of the longest ones.
 const WAITING: usize = 1024;
+
+/// How long the last texts may take. Chosen: as a terminal that is stopped for a moment.
+const LAST: Duration = Duration::from_secs(5);
 
 /// Writes a text to the standard output. A closed one is nobody's error.
 pub(super) fn print(text: &[u8]) {
@@ -21,7 +25,7 @@ pub(super) fn print(text: &[u8]) {
 /// Where texts go to, and the thread that prints them.
 type Running = (SyncSender<Box<[u8]>>, JoinHandle<()>);
 
-/// Prints in a thread, which the first text starts. A drop waits until all is printed.
+/// Prints in a thread, which the first text starts. A drop waits until all is printed, or the standard output has taken nothing for long.
 #[derive(Default)]
 pub(super) struct Printer {
     thread: Option<Running>,
@@ -67,8 +71,10 @@ impl Drop for Printer {
     fn drop(&mut self) {
         if let Some((texts, thread)) = self.thread.take() {
             drop(texts);
-            // A panic there was told where it happened.
-            let _ = thread.join();
+            let start = Instant::now();
+            while !thread.is_finished() && start.elapsed() < LAST {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }

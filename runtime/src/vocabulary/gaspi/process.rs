@@ -199,6 +199,8 @@ impl Process {
             state.arrivals.life.set(life);
             // Of the life cycle before, come since its end.
             state.arrivals.passive.take();
+            state.arrivals.registered.take();
+            self.shared().forget_registered();
             let digest = crate::hash::of(format!("{:?}", state.config).as_bytes());
             let round = Round::new(mix(INIT, life), Kind::Commit, 0, [self.rank, self.size], &digest.to_ne_bytes());
             let ranks = (0..self.size).map(|rank| rank as Rank).collect();
@@ -292,7 +294,7 @@ impl Process {
         (state.works, state.ends) = (false, true);
         self.shared().phase.store(0, Ordering::Relaxed);
         for (id, queue) in self.shared().take_queues().into_iter().enumerate() {
-            state.retired.push((id as QueueId, queue));
+            state.retired.push((Some(id as QueueId), queue));
         }
         state.groups.clear();
         state.commits.clear();

@@ -121,7 +121,12 @@ impl Queue {
 
     /// Gives up its path to `rank` if nothing is under way there. Whether it did.
     fn disconnect(&mut self, rank: usize) -> RuntimeResult<bool> {
-        self.stream.disconnect(DISCONNECTING, rank)
+        let gone = self.stream.disconnect(DISCONNECTING, rank)?;
+        if gone {
+            // Their tickets are of what went.
+            self.look_ups.retain(|(other, _), _| *other != rank);
+        }
+        Ok(gone)
     }
 
     /// Whether nothing is in flight, of a queue that is gone: its errors are nobody's any more. Makes progress once.
@@ -358,7 +363,7 @@ impl Process {
             let ended = ended.and_then(|ended| match ended.is_over() {
                 true => Some(ended),
                 false => {
-                    entered.state.retired.push((queue, ended));
+                    entered.state.retired.push((None, ended));
                     None
                 }
             });
@@ -486,7 +491,7 @@ impl Process {
                 old.clear(shared, queue);
                 // Its interface may have lost connections: the new one has its own.
                 match Queue::new(world, state.config) {
-                    Ok(new) => state.retired.push((queue, std::mem::replace(old, new))),
+                    Ok(new) => state.retired.push((Some(queue), std::mem::replace(old, new))),
                     Err(code) => return Some(Err(code)),
                 }
             }

@@ -90,7 +90,7 @@ pub(super) struct State {
     /// Segments that are deleted, and that peers may still use.
     pub(super) closing: BTreeMap<SegmentId, Owned>,
     /// Queues that are gone, and what they have in flight: by their numbers.
-    pub(super) retired: Vec<(QueueId, Queue)>,
+    pub(super) retired: Vec<(Option<QueueId>, Queue)>,
     /// Between the first call of `proc_term` and its end.
     pub(super) ends: bool,
     pub(super) groups: BTreeMap<GroupId, Group>,
@@ -149,7 +149,7 @@ impl State {
     /// Goes on with the end of queues that are gone. Whether no queue of this number, or of any, is left.
     pub(super) fn retire(&mut self, of: Option<QueueId>) -> bool {
         self.retired.retain(|(_, queue)| !queue.is_over());
-        !self.retired.iter().any(|(id, _)| of.is_none_or(|of| of == *id))
+        !self.retired.iter().any(|(id, _)| of.is_none_or(|of| Some(of) == *id))
     }
 
     /// Notes who of `partner` is lost, if somebody is.
