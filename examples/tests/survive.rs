@@ -43,12 +43,24 @@ fn answer(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("answer")).unwrap_or_else(|| panic!("no answer: {text}"))
 }
 
-/// Kills these ranks so many milliseconds after the start, those of one time at once; gives what was printed.
-fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
+/// Kills these ranks so many milliseconds after the start, those of one time at once; gives what was printed. The ranks are started by
+/// `bellwether run`, or by the program.
+fn survive(many: usize, deaths: &[(u64, usize)], is_launched: bool) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/montecarlo");
-    let mut command = Command::new(program);
-    command.args(["--particles", PARTICLES]).current_dir(&folder).env("BELLWETHER_RANKS", many.to_string());
+    let built = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_path_buf();
+    let program = built.join("examples/montecarlo");
+    let mut command = if is_launched {
+        let launcher = built.join("bellwether");
+        assert!(launcher.exists(), "build the workspace first: there is no {}", launcher.display());
+        let mut command = Command::new(launcher);
+        command.args(["run", "--survive", "--grace", "60s", "-n", &many.to_string()]).arg(program);
+        command
+    } else {
+        let mut command = Command::new(program);
+        command.env("BELLWETHER_RANKS", many.to_string());
+        command
+    };
+    command.args(["--particles", PARTICLES]).current_dir(&folder);
     if many > 1 {
         command.arg("--survive");
     }
@@ -100,7 +112,7 @@ fn survive(many: usize, deaths: &[(u64, usize)]) -> String {
 
 #[test]
 fn ranks_are_killed_and_the_tally_is_the_same() {
-    let alone = survive(1, &[]);
+    let alone = survive(1, &[], false);
     let all = [
         (3, &[][..]),
         (3, &[(20, 1)]),
@@ -114,7 +126,7 @@ fn ranks_are_killed_and_the_tally_is_the_same() {
     // Without `ROWS_FULL`, which `ci/test full` sets, the leader alone and several at once.
     let is_full = std::env::var_os("ROWS_FULL").is_some();
     for (many, deaths) in all.into_iter().filter(|(_, deaths)| is_full || matches!(deaths, [(60, 0)] | [_, _, _])) {
-        let text = survive(many, deaths);
+        let text = survive(many, deaths, matches!(deaths, [(60, 0)]));
         assert_eq!(answer(&text), answer(&alone), "{deaths:?}");
         let mut gone: Vec<usize> = deaths.iter().map(|(_, rank)| *rank).collect();
         gone.sort_unstable();

@@ -354,26 +354,66 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         if rank == self.world.rank() {
             return self.push(item);
         }
-        self.check_open().placed()?;
-        if rank >= self.world.size() {
-            return Err(Error::RankOutOfRange {
-                operation: "push_to",
-                rank,
-                size: self.world.size(),
-                place: CalledAt::default(),
-            });
-        }
+        let is_long = self.draft_item("push_to", rank, &item).placed()?;
         let part = &self.part.object;
-        self.draft.write(|bytes| encode(&item, bytes)).map_err(bad).placed()?;
-        let len = self.draft.body().len();
-        if len > part.room {
-            return Err(bad(format!("an item takes {len} bytes, and a message has room for {}", part.room)));
-        }
         part.balance.set(part.balance.get() + 1);
-        if len > self.longest {
+        if is_long {
             return self.post([(rank, Word::Items(1, Bytes(self.draft.body().to_vec())))]);
         }
         self.port.push(rank, self.draft.bytes())
+    }
+
+    /// As [`DistQueue::push_to`], but does not wait for room. Takes the item out of `item` if it is pushed, and leaves it there otherwise.
+    /// Makes no progress: call [`DistQueue::progress`] before the next attempt.
+    ///
+    /// # Errors
+    /// As [`DistQueue::push_to`], and [`Error::WouldBlock`]: nothing was pushed. [`Error::InvalidArgument`] if `item` is `None`.
+    #[track_caller]
+    pub fn try_push_to(&mut self, rank: usize, item: &mut Option<T>) -> Result<()> {
+        const NAME: &str = "try_push_to";
+        (|| -> Result<()> {
+            let Some(pushed) = item else { return Err(bad("there is no item: it was pushed before".into())) };
+            if rank == self.world.rank() {
+                return item.take().map_or(Ok(()), |item| self.push(item));
+            }
+            let is_long = self.draft_item(NAME, rank, pushed)?;
+            if is_long {
+                let word = Word::Items(1, Bytes(self.draft.body().to_vec()));
+                let (number, life) = (self.part.number, self.part.object.life.get());
+                self.world.try_invoke(rank, &(number, life, word), receive::<T>)?;
+            } else {
+                self.port.push_now(NAME, rank, self.draft.bytes())?;
+            }
+            let part = &self.part.object;
+            part.balance.set(part.balance.get() + 1);
+            *item = None;
+            Ok(())
+        })()
+        .placed_here()
+    }
+
+    /// Makes the bytes of an item for another rank. Whether they are longer than a buffer.
+    fn draft_item(&mut self, operation: &'static str, rank: usize, item: &T) -> Result<bool> {
+        self.check_open()?;
+        let size = self.world.size();
+        if rank >= size {
+            return Err(Error::RankOutOfRange { operation, rank, size, place: CalledAt::default() });
+        }
+        self.draft.write(|bytes| encode(item, bytes)).map_err(bad)?;
+        let (len, room) = (self.draft.body().len(), self.part.object.room);
+        if len > room {
+            return Err(bad(format!("an item takes {len} bytes, and a message has room for {room}")));
+        }
+        Ok(len > self.longest)
+    }
+
+    /// Takes what others have pushed here, and sends what has waited for [`Options::age`].
+    ///
+    /// # Errors
+    /// As [`World::poll`].
+    #[track_caller]
+    pub fn progress(&mut self) -> Result<()> {
+        self.port.progress().placed_here()
     }
 
     /// Sends what was pushed to others, as soon as they have taken what came before. Does not wait for that.

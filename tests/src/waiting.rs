@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicI32;
 use std::time::Duration;
 
 use bellwether_runtime::{
-    Bell, Builder, Completion, Counter, Error, HandlerId, Landing, LandingId, Operation, Piece, Posted, Result, Sum,
-    Symmetric, Team, ThreadContext, ThreadOperation, ThreadPosted, Waitable, World,
+    Bell, Builder, Completion, Counter, Error, HandlerId, Landing, LandingId, Operation, Piece, Posted, RawBells,
+    Result, Sum, Symmetric, Team, ThreadContext, ThreadOperation, ThreadPosted, Waitable, World,
 };
 
 const SOON: Duration = Duration::from_millis(5);
@@ -246,7 +247,7 @@ pub fn messages_at_once(
 }
 
 /// The ways to put at once.
-pub const PUT_WAYS: usize = 20;
+pub const PUT_WAYS: usize = 27;
 /// Elements of a part.
 const PART: usize = 64;
 
@@ -258,6 +259,8 @@ struct Puts<'w> {
     signals: &'w Symmetric<u64>,
     /// The number of rank 1's.
     segment: u32,
+    /// Where `numbers` begins at rank 1.
+    address: usize,
     context: &'w ThreadContext,
     counted: Counter,
     posted: Vec<Posted<()>>,
@@ -274,7 +277,7 @@ impl Puts<'_> {
     }
 
     fn of_context(way: usize) -> bool {
-        way >= 12
+        (12..=20).contains(&way)
     }
 
     /// Puts a part to rank 1, in one of the ways: all of it, or one element.
@@ -314,7 +317,50 @@ impl Puts<'_> {
             16 => context.try_put(&array, 1, start, value),
             17 => context.try_put_bell(&array, 1, start, value, &of_threads),
             18 => context.try_put_segment(1, *segment, at, bytes.as_flattened()),
-            _ => context.try_put_segment_bell(1, *segment, at, bytes.as_flattened(), &of_threads),
+            19 => context.try_put_segment_bell(1, *segment, at, bytes.as_flattened(), &of_threads),
+            20 => with(
+                &mut self.kept_of_context,
+                || context.operation().source(&*counted).effect(&*counted),
+                |put| put.try_put_segment(1, *segment, at, bytes.as_flattened()),
+            ),
+            // The source is this rank's part.
+            21 => numbers.try_put_from(1, start, numbers, start..start + PART),
+            22 => with(
+                &mut self.kept,
+                || world.operation().source(&*counted).effect(&*counted),
+                |put| put.try_put_from(numbers, 1, start, numbers, start..start + PART),
+            ),
+            23 => with(
+                &mut self.kept,
+                || world.operation().source(&*counted).effect(&*counted),
+                |put| {
+                    let mut buffer = Some(values.to_vec());
+                    let outcome = put.try_put_owned(numbers, 1, start, &mut buffer);
+                    assert_eq!(buffer.is_some(), outcome.is_err(), "a buffer that is not put is left");
+                    outcome.map(drop)
+                },
+            ),
+            // SAFETY: an array of words.
+            24 => {
+                unsafe { world.reserved_segments() }.try_put(1, 0, numbers.segment_offset(start), bytes.as_flattened())
+            }
+            25 => {
+                // SAFETY: as above.
+                let reserved = unsafe { world.reserved_segments() };
+                with(
+                    &mut self.kept,
+                    || world.operation().source(&*counted).effect(&*counted),
+                    |put| put.try_put_reserved(&reserved, 1, 0, numbers.segment_offset(start), bytes.as_flattened()),
+                )
+            }
+            _ => {
+                let arrived = AtomicI32::new(0);
+                let bells = RawBells { local: Some(&arrived), remote: None };
+                // SAFETY: the other rank's part of an array of words.
+                let outcome = unsafe { world.try_put_address(1, self.address + at, bytes.as_flattened(), bells) };
+                assert_eq!(arrived.into_inner() == 1, outcome.is_ok(), "the source may be changed, or nothing was put");
+                outcome
+            }
         }
     }
 }
@@ -341,6 +387,8 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
     let segment = world.segment(parts * PART * size_of::<u64>())?;
     let context = world.context()?;
     let number = world.allgather(&[segment.number()])?[1];
+    let address = world.allgather(&[numbers.as_ptr_range().start as usize])?[1];
+    (0..parts * PART).filter(|_| world.rank() == 0).for_each(|at| numbers.store(at, (at / PART) as u64 + 1));
     if world.rank() == 0 {
         // The network has made its connections, and knows the memory of rank 1, before that stays away.
         world.put_segment(1, number, 0, &[0; 8])?;
@@ -361,6 +409,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
             bell: &bell,
             signals: &signals,
             segment: number,
+            address,
             context: &context,
             counted: Counter::new(),
             posted: Vec::new(),
@@ -396,7 +445,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         if Puts::of_context(way) {
             context.flush_all()?;
         }
-        if way == 6 || way == 15 {
+        if [6, 15, 20, 22, 23, 25].contains(&way) {
             // Of all parts but the refused one, whose operation another has used.
             let all = 2 * (parts as u64 - 1);
             assert_eq!(world.wait_counter(&puts.counted, all)?, all);
@@ -409,7 +458,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
         let refused = refusals.load(0) as usize;
         let came = |at: usize| -> Result<u64> {
             let mut bytes = [0; 8];
-            if [7, 8, 18, 19].contains(&way) {
+            if [7, 8, 18, 19, 20].contains(&way) {
                 segment.read(8 * at, &mut bytes)?;
                 return Ok(u64::from_ne_bytes(bytes));
             }
@@ -506,6 +555,56 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
 
 /// More elements than the network takes in one part.
 const LONG: usize = 32 << 10;
+
+/// The ways to put at once what is long enough to be read in place.
+pub const LONG_WAYS: usize = 3;
+
+/// Rank 0 fills the network to rank 1, whose interface serves nothing now. A long put is refused whole then, and another that finds room
+/// later arrives whole.
+pub fn long_puts_at_once(world: &World, way: usize) -> Result<()> {
+    let (numbers, done) = (world.alloc::<u64>(2 * LONG + 1)?, world.bell()?);
+    if world.rank() == 0 {
+        (0..LONG).for_each(|at| numbers.store(at, at as u64 + 1));
+        numbers.put(1, 2 * LONG, 0)?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        world.sleep(Duration::from_millis(10));
+        done.wait(1)?;
+        assert!((0..LONG).all(|at| numbers.load(at) == 0), "way {way}: a put that was refused");
+        assert!((0..LONG).all(|at| numbers.load(LONG + at) == at as u64 + 1), "way {way}: a put that found room");
+    } else {
+        let counted = Counter::new();
+        let new = || world.operation().source(&counted).effect(&counted);
+        let (mut kept, mut buffer) = (None, Some((1..=LONG as u64).collect::<Vec<_>>()));
+        let mut returned = None;
+        let mut put = |to: usize| {
+            had_room(match way {
+                0 => numbers.try_put_from(1, to, &numbers, 0..LONG),
+                1 => with(&mut kept, new, |put| put.try_put_from(&numbers, 1, to, &numbers, 0..LONG)),
+                _ => with(&mut kept, new, |put| {
+                    put.try_put_owned(&numbers, 1, to, &mut buffer).map(|lent| returned = Some(lent))
+                }),
+            })
+        };
+        while had_room(numbers.try_put(1, 2 * LONG, 7))? {}
+        assert!(!put(0)?, "way {way}: there is always room");
+        while !put(LONG)? {
+            world.poll()?;
+            world.sleep(Duration::from_micros(10));
+        }
+        if let Some(lent) = returned {
+            assert!(buffer.is_none());
+            assert_eq!(world.block_on(lent)?, (1..=LONG as u64).collect::<Vec<_>>());
+        }
+        if way > 0 {
+            assert_eq!(world.wait_counter(&counted, 2)?, 2, "way {way}");
+        }
+        world.fence();
+        done.ring(1)?;
+    }
+    world.barrier()
+}
 
 /// Puts a 7 to all of `numbers` of rank 1 at once, so that a part of it is kept.
 fn keep_a_part(context: &ThreadContext, numbers: &Symmetric<u64>) -> Result<()> {

@@ -184,7 +184,7 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
-/// Told to leave the others alone, `mpirun` lets them go on. Hydra ends them whatever it is told.
+/// Told to leave the others alone, `mpirun` lets them go on, to their end with status 0. Hydra ends them whatever it is told.
 #[test]
 fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
     if !has_mpirun() {
@@ -193,11 +193,15 @@ fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
     for victim in [0, 2] {
         let folder = tempfile::tempdir().expect("a folder");
         let mut mpirun = MPIRUN.command();
-        mpirun.args(["--enable-recovery", "-n", "4", START, "survive", &victim.to_string()]).arg(folder.path());
+        let tell = r#""$@"; status=$?; echo $status >"$0/status.$OMPI_COMM_WORLD_RANK"; exit $status"#;
+        mpirun.args(["--enable-recovery", "-n", "4", "sh", "-c", tell]).arg(folder.path());
+        mpirun.args([START, "survive", &victim.to_string()]).arg(folder.path());
         let outcome = run(&mut mpirun, LIMIT);
         for rank in (0..4).filter(|rank| *rank != victim) {
             let line = std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap_or_default();
             assert_eq!(line, format!("rank {rank} goes on, one of 3"), "{outcome:#?}");
+            let status = std::fs::read_to_string(folder.path().join(format!("status.{rank}"))).unwrap_or_default();
+            assert_eq!(status, "0\n", "the status of rank {rank}: {outcome:#?}");
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bellwether_tests::process::{command, launched, run};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
+const START: &str = env!("CARGO_BIN_EXE_start");
 const CHEETAH: &str = env!("CARGO_BIN_EXE_cheetah_rows");
 const LAPI: &str = env!("CARGO_BIN_EXE_lapi_rows");
 const LIMIT: Duration = Duration::from_secs(100);
@@ -42,6 +43,17 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
         for other in [0, 1, 3] {
             assert!(outcome.stderr.contains(&format!("rank {other}: exit 1")), "rank {other}, {way}: {outcome:#?}");
         }
+    }
+}
+
+#[test]
+fn ranks_go_on_after_a_death() {
+    for victim in ["0", "2"] {
+        let mut job = launched(START, 4);
+        job.env("BELLWETHER_TRANSPORT", "tcp").args(["survive", victim]);
+        let outcome = run(&mut job, LIMIT).expect_success();
+        assert_eq!(outcome.stdout.matches("goes on, one of 3").count(), 3, "{outcome:#?}");
+        assert!(outcome.stderr.contains(&format!("bellwether: rank {victim} (pid ")), "{outcome:#?}");
     }
 }
 

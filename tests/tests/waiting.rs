@@ -230,6 +230,19 @@ fn puts_that_find_no_room_are_refused_whole() {
 }
 
 #[test]
+fn long_puts_that_find_no_room_are_refused_whole() {
+    for seed in 0..2 {
+        for way in 0..waiting::LONG_WAYS {
+            let what = format!("seed {seed}, way {way}");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let (config, settings) = narrow(seed, 4 << 10);
+            let program = |world: &World| waiting::long_puts_at_once(world, way);
+            expect_all(&what, Simulated::new(config).settings(settings).run(program).expect("starts"));
+        }
+    }
+}
+
+#[test]
 fn puts_that_answer_at_once_take_no_virtual_time() {
     for slots in [1, 64] {
         let what = format!("{slots} slots");

@@ -10,7 +10,9 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::{Arm, Completion, Error, Reactor, Result, Settings, Team, Threads, Transport, World};
+use bellwether_runtime::{
+    Arm, Completion, Error, Reactor, Result, Settings, Symmetric, Team, Threads, Transport, WakeUp, World,
+};
 use bellwether_tests::watchdog;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -113,42 +115,124 @@ fn a_future_that_is_not_ready_lets_any_executor_sleep() {
     });
 }
 
+/// Kinds of futures.
+const KINDS: [&str; 9] =
+    ["operation", "get", "returned", "completion", "message", "call", "allgather", "barrier", "signalled"];
+/// So many of them may end without the other rank: the network does their work.
+const ONE_SIDED: usize = 4;
+
+/// The other rank does nothing until a poll of the future has left this task asleep. A future that asks to be polled again at once never
+/// does; one that nothing wakes later ends in an error, since no timer makes up for it.
 #[test]
-fn every_kind_of_future_lets_an_executor_sleep() {
-    const NAP: Duration = Duration::from_millis(25);
-    on_threads("every kind", 2, |world| {
-        let (words, team, me) = (world.alloc::<u64>(1)?, Team::world(world)?, world.rank() as u64);
-        world.barrier()?;
-        if world.rank() == 1 {
-            // It serves the call and the message when it comes to the collective.
-            world.sleep(NAP);
-            assert_eq!(team.allgather(&[me])?, [0, 1]);
-            world.sleep(NAP);
-            team.barrier()?;
-            world.sleep(NAP);
-            words.signal(0, 0)?;
-        } else {
-            let driver = world.wake_up()?.reactor()?.into_driver()?;
-            let polls: [Cell<usize>; 5] = Default::default();
-            let begun = Instant::now();
-            run(with(driver, async {
-                let handled = Completion::new();
-                world.operation().handled(&handled).invoke(1, (), |_, ()| ())?;
-                let call = world.call(1, 5, |_, number: u64| number + 1)?;
-                let gathered = Counted(Box::pin(team.allgather_async(vec![me])), &polls[0]);
-                assert_eq!(Counted(Box::pin(call), &polls[1]).await?, 6);
-                Counted(Box::pin(handled), &polls[2]).await?;
-                assert_eq!(gathered.await?, [0, 1]);
-                Counted(Box::pin(team.barrier_async()), &polls[3]).await?;
-                Counted(Box::pin(words.signalled(0, 1)), &polls[4]).await.map(drop)
-            }))?;
-            // What announces nothing is looked at each millisecond.
-            let looks = begun.elapsed().as_millis() as usize;
-            let few = if world.settings().transport == Transport::Auto { FEW } else { FEW + looks };
-            assert!(polls.iter().all(|polls| polls.get() < few), "{polls:?} polls");
+fn every_kind_of_future_sleeps_while_the_other_rank_is_late() {
+    for transport in [Transport::Auto, Transport::ShmContract, Transport::Tcp] {
+        // Kinds for which rank 0 sleeps, and that have ended.
+        let (asleep, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        over(&[transport], "every kind", 2, |world| {
+            let (words, team) = (world.alloc::<u64>(100_001)?, Team::world(world)?);
+            words.store(1, world.rank() as u64);
+            world.barrier()?;
+            let kinds = KINDS.iter().enumerate();
+            if world.rank() == 1 {
+                for (kind, name) in kinds {
+                    while asleep.load(Ordering::SeqCst) <= kind {
+                        std::thread::yield_now();
+                    }
+                    match *name {
+                        "allgather" => drop(team.allgather(&[1u64])?),
+                        "barrier" => team.barrier()?,
+                        "signalled" => words.signal(0, 0)?,
+                        _ => {}
+                    }
+                    while ended.load(Ordering::SeqCst) <= kind {
+                        world.poll()?;
+                        std::thread::yield_now();
+                    }
+                }
+            } else {
+                let (reactor, wake_up) = (world.wake_up()?.reactor()?, world.wake_up()?);
+                wake_up.trust_announcements();
+                for (kind, name) in kinds {
+                    let future = a_future(world, &words, &team, name)?;
+                    let is_asleep = || asleep.store(kind + 1, Ordering::SeqCst);
+                    let what = format!("{name}, {transport:?}");
+                    drive(&wake_up, &reactor, future, is_asleep, &what, kind < ONE_SIDED)?;
+                    ended.store(kind + 1, Ordering::SeqCst);
+                }
+            }
+            world.barrier()
+        });
+    }
+}
+
+type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// One of [`KINDS`], which has begun.
+fn a_future<'a>(world: &'a World, words: &'a Symmetric<u64>, team: &'a Team, kind: &str) -> Result<Boxed<'a>> {
+    let done = Completion::new();
+    Ok(match kind {
+        "operation" => Box::pin(words.put_slice_async(1, 1, &[1; 1000])),
+        "get" => Box::pin(async move { words.get_async(1, 1).await.map(|word| assert_eq!(word, 1)) }),
+        "returned" => {
+            let returned = world.operation().put_owned(words, 1, 1, vec![7; 100_000])?;
+            Box::pin(async move { returned.await.map(|buffer| assert_eq!(buffer.len(), 100_000)) })
         }
-        world.barrier()
-    });
+        "completion" => {
+            world.operation().effect(&done).put(words, 1, 1, &[5; 1000])?;
+            Box::pin(done)
+        }
+        "message" => {
+            world.operation().handled(&done).invoke(1, (), |_, ()| ())?;
+            Box::pin(done)
+        }
+        "call" => {
+            let call = world.call(1, 5, |_, number: u64| number + 1)?;
+            Box::pin(async move { call.await.map(|answer| assert_eq!(answer, 6)) })
+        }
+        "allgather" => {
+            let gathered = team.allgather_async(vec![0u64]);
+            Box::pin(async move { gathered.await.map(|all| assert_eq!(all, [0, 1])) })
+        }
+        "barrier" => Box::pin(team.barrier_async()),
+        _ => Box::pin(async move { words.signalled(0, 1).await.map(drop) }),
+    })
+}
+
+/// Polls the future when it is woken, until it is ready. Calls `is_asleep` when a poll has left it asleep; it must not be ready before that
+/// unless it `may_end`.
+fn drive(
+    wake_up: &WakeUp,
+    reactor: &Reactor,
+    mut future: Boxed<'_>,
+    is_asleep: impl Fn(),
+    name: &str,
+    may_end: bool,
+) -> Result<()> {
+    let woken = Arc::new(Counts(AtomicUsize::new(0), false));
+    let (count, waker) = (|| woken.0.load(Ordering::SeqCst), Waker::from(Arc::clone(&woken)));
+    let (mut polls, mut has_slept) = (0, false);
+    loop {
+        let before = count();
+        polls += 1;
+        if let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            assert!(has_slept || may_end, "{name}: the other rank has done nothing");
+            is_asleep();
+            return outcome;
+        }
+        // What came of earlier work may be a reason to poll again.
+        assert!(has_slept || polls < FEW, "{name}: it asks to be polled again, {polls} times");
+        if count() == before && !has_slept {
+            has_slept = true;
+            is_asleep();
+        }
+        if count() != before {
+            reactor.turn()?;
+        }
+        while count() == before {
+            assert!(wake_up.poll(Some(LIMIT / 2))?, "{name}: nothing is announced");
+            reactor.turn()?;
+        }
+    }
 }
 
 #[test]

@@ -85,6 +85,15 @@ impl<I: Pod> Push<'_, I> {
         self.port.push(to, bytemuck::bytes_of(&item)).placed_here()
     }
 
+    /// As [`Push::push`], but does not wait for room. Makes no progress: call [`Push::progress`] before the next attempt.
+    ///
+    /// # Errors
+    /// As [`Push::push`], and [`crate::Error::WouldBlock`]: the item was not pushed.
+    #[track_caller]
+    pub fn try_push(&mut self, to: usize, item: I) -> Result<()> {
+        self.port.push_now("try_push", to, bytemuck::bytes_of(&item)).placed_here()
+    }
+
     /// Takes items that have come, and sends those that have waited for [`Options::age`].
     ///
     /// # Errors

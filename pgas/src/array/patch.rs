@@ -90,6 +90,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         .placed_here()
     }
 
+    /// As [`GlobalArray::put_patch`], but does not wait for room: the whole box is put, or nothing of it. See
+    /// [`Symmetric::try_put_pieces`](crate::Symmetric::try_put_pieces).
+    ///
+    /// # Errors
+    /// As [`GlobalArray::put_patch`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put.
+    #[track_caller]
+    pub fn try_put_patch(&self, region: impl Into<Region<D>>, values: &[T]) -> Result<()> {
+        let region = region.into();
+        region.check_inside(self.extents(), "try_put_patch").placed()?;
+        region.check_count(values.len(), "try_put_patch").placed()?;
+        self.memory.try_put_pieces(&self.pieces(region), values)
+    }
+
     /// The future form of [`GlobalArray::put_patch`]: ready when all elements are visible at their owners. `values` may be
     /// changed when this returns.
     ///

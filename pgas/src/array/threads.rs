@@ -71,6 +71,16 @@ impl<T: PlainData, const D: usize> ThreadGlobalArray<'_, T, D> {
         context.put(&self.memory, rank, at, value)
     }
 
+    /// As [`ThreadGlobalArray::put`], but does not wait for room: see [`ThreadContext::try_put`].
+    ///
+    /// # Errors
+    /// As [`ThreadGlobalArray::put`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put.
+    #[track_caller]
+    pub fn try_put(&self, context: &ThreadContext, index: impl Position<D>, value: T) -> Result<()> {
+        let (rank, at) = self.locate("try_put", index.position()).placed()?;
+        context.try_put(&self.memory, rank, at, value)
+    }
+
     #[inline(always)]
     fn locate(&self, operation: &'static str, index: [usize; D]) -> Result<(usize, usize)> {
         self.layout.place(index, &self.ghost).ok_or_else(|| self.layout.outside(operation, index))

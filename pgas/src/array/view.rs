@@ -342,6 +342,15 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
         self.array.put(self.index(index.position(), "put").placed()?, value)
     }
 
+    /// As [`GlobalArray::try_put`], by an index of the view.
+    ///
+    /// # Errors
+    /// As [`GlobalArray::try_put`].
+    #[track_caller]
+    pub fn try_put(&self, index: impl Position<D>, value: T) -> Result<()> {
+        self.array.try_put(self.index(index.position(), "try_put").placed()?, value)
+    }
+
     /// Reads the whole view, row by row.
     ///
     /// # Errors
@@ -367,6 +376,15 @@ impl<T: Pod, const D: usize> View<'_, T, D, Shared> {
     #[track_caller]
     pub fn put_patch_async(&self, values: &[T]) -> Result<Posted<()>> {
         self.array.put_patch_async(self.region, values)
+    }
+
+    /// As [`View::put_patch`], but does not wait for room; see [`GlobalArray::try_put_patch`].
+    ///
+    /// # Errors
+    /// As [`GlobalArray::try_put_patch`].
+    #[track_caller]
+    pub fn try_put_patch(&self, values: &[T]) -> Result<()> {
+        self.array.try_put_patch(self.region, values)
     }
 
     /// Writes the whole view, row by row.

@@ -1,5 +1,6 @@
 //! Global pointers: the address of an element anywhere, as a value that can itself be stored and sent.
 
+mod at_once;
 mod posted;
 mod slice;
 mod spread;

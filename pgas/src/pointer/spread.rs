@@ -162,12 +162,12 @@ impl<T: Pod> GlobalSlice<T> {
         numbers.zip(values).try_for_each(|(number, value)| array.put(rank, first + number, *value))
     }
 
-    fn pieces(&self, numbers: impl Iterator<Item = usize>) -> Vec<Piece> {
+    pub(super) fn pieces(&self, numbers: impl Iterator<Item = usize>) -> Vec<Piece> {
         let (rank, first) = (self.start().rank(), self.start().index());
         numbers.map(|number| Piece { rank, start: first + number, count: 1 }).collect()
     }
 
-    fn strided<'w>(
+    pub(super) fn strided<'w>(
         &self,
         world: &'w World,
         operation: &'static str,
@@ -182,7 +182,12 @@ impl<T: Pod> GlobalSlice<T> {
         self.whole(world, operation)
     }
 
-    fn indexed<'w>(&self, world: &'w World, operation: &'static str, indices: &[usize]) -> Result<Lent<'w, T>> {
+    pub(super) fn indexed<'w>(
+        &self,
+        world: &'w World,
+        operation: &'static str,
+        indices: &[usize],
+    ) -> Result<Lent<'w, T>> {
         indices.iter().try_for_each(|index| self.check(operation, *index, 1))?;
         self.whole(world, operation)
     }
@@ -203,7 +208,7 @@ fn check_room<T>(operation: &'static str, count: usize) -> Result<()> {
     Err(Error::InvalidArgument { operation, why })
 }
 
-fn check_pairs<T>(operation: &'static str, indices: &[usize], values: &[T]) -> Result<()> {
+pub(super) fn check_pairs<T>(operation: &'static str, indices: &[usize], values: &[T]) -> Result<()> {
     if indices.len() == values.len() {
         return Ok(());
     }

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Weak;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -210,16 +209,16 @@ impl Engine {
         }
     }
 
-    /// One attempt to post what gives an answer, after what was put there before. `None` is back-pressure.
+    /// One attempt to post a request, after what was put there before. `None` is back-pressure.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
-    pub(super) fn try_ask(
+    pub(super) fn try_ask<T>(
         &self,
         doing: &'static str,
         rank: usize,
-        post: impl FnOnce() -> transport::Result<Option<Arc<Answer>>>,
-    ) -> Result<Option<Arc<Answer>>> {
+        post: impl FnOnce() -> transport::Result<Option<T>>,
+    ) -> Result<Option<T>> {
         self.check_own(doing)?;
         if self.job.any_lost() || self.job.any_left() {
             self.check_alive(rank, doing)?;

@@ -48,10 +48,19 @@ impl Engine {
         len: usize,
         put: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
+        self.check_put_room(operation, rank, len)?;
+        self.outbox.at_once(put)
+    }
+
+    /// Checks that `len` bytes put to `rank` would be kept, if the network took none of them now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`].
+    pub(crate) fn check_put_room(&self, operation: &'static str, rank: usize, len: usize) -> Result<()> {
         if rank < self.size && !self.routes.is_mapped(rank) {
             self.outbox.check_room(operation, rank, len)?;
         }
-        self.outbox.at_once(put)
+        Ok(())
     }
 
     /// Answers `to` with `send`, and keeps an error of that for the next [`Engine::poll`]. A rank that has left waits for no

@@ -396,16 +396,14 @@ impl Engine {
     }
 
     /// As [`Engine::remote_put`], of `len` bytes at `own` of this rank's slot, which exist. From [`STRAIGHT`] bytes on they are not
-    /// copied: the caller leaves them unchanged until the put is in effect. Blocks until there is room.
+    /// copied: the caller leaves them unchanged until the put is in effect. Blocks until there is room; in a call that answers at once it
+    /// copies what has none.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn remote_put_own(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
         if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() {
-            let mut bytes = vec![0; len];
-            // SAFETY: our own slot; the caller guarantees the bounds.
-            unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
-            return self.remote_put(rank, offset, &bytes);
+            return self.remote_put_copy(rank, offset, own, len);
         }
         let network = self.networks.to(rank);
         let mut done = 0;
@@ -414,9 +412,21 @@ impl Engine {
                 Ok(0) => Ok(None),
                 posted => posted.map(Some),
             };
-            done += self.insist("put", rank, post)?;
+            let posted = match self.outbox.is_at_once() {
+                true => self.try_ask("put", rank, post)?,
+                false => Some(self.insist("put", rank, post)?),
+            };
+            let Some(count) = posted else { return self.remote_put_copy(rank, offset + done, own + done, len - done) };
+            done += count;
         }
         Ok(())
+    }
+
+    fn remote_put_copy(&self, rank: usize, offset: usize, own: usize, len: usize) -> Result<()> {
+        let mut bytes = vec![0; len];
+        // SAFETY: our own slot; the caller guarantees the bounds.
+        unsafe { crate::memory::copy::get(bytes.as_mut_ptr(), self.node.slot(self.rank).add(own), len) };
+        self.remote_put(rank, offset, &bytes)
     }
 
     /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.

@@ -283,8 +283,19 @@ impl Engine {
     /// # Safety
     /// The memory stays mapped until the region is dropped.
     pub(crate) unsafe fn register_buffer(&self, rank: usize, start: *const u8, len: usize) -> Option<Region> {
-        let may_wait = !self.interface.delivering() && !self.outbox.is_at_once();
-        if len < STRAIGHT || self.routes.is_mapped(rank) || !may_wait || !self.is_own() {
+        if self.outbox.is_at_once() {
+            return None;
+        }
+        // SAFETY: the caller's.
+        unsafe { self.register_in_place(rank, start, len) }
+    }
+
+    /// As [`Engine::register_buffer`], also for [`Engine::put_buffer_now`].
+    ///
+    /// # Safety
+    /// As [`Engine::register_buffer`].
+    pub(crate) unsafe fn register_in_place(&self, rank: usize, start: *const u8, len: usize) -> Option<Region> {
+        if len < STRAIGHT || self.routes.is_mapped(rank) || self.interface.delivering() || !self.is_own() {
             return None;
         }
         // SAFETY: the caller's.
@@ -309,6 +320,39 @@ impl Engine {
     ) -> Result<()> {
         // SAFETY: the caller's.
         unsafe { put_buffer(self, DOING, (rank, offset), region, hold, events) }
+    }
+
+    /// As [`Engine::put_buffer`], but does not wait: what the network does not take now is copied and kept. The caller has looked for room.
+    ///
+    /// # Errors
+    /// As [`Engine::put_buffer`].
+    ///
+    /// # Safety
+    /// As [`Engine::put_buffer`].
+    pub(crate) unsafe fn put_buffer_now(
+        &self,
+        rank: usize,
+        offset: usize,
+        region: Region,
+        hold: Box<dyn Send>,
+        events: Vec<Event>,
+    ) -> Result<()> {
+        let (start, len) = (region.address().cast_const(), region.len());
+        let (mut flight, mut done) = (InFlight::new(region, hold), 0);
+        let network = self.networks.to(rank);
+        // SAFETY: the caller's; the flight is tracked below, whatever the outcome.
+        let post = || unsafe { flight.go_on(network, (rank, offset), &mut done) }.map(|all| all.then_some(()));
+        let outcome = self.try_ask(DOING, rank, post).and_then(|all| match all {
+            Some(()) => Ok(()),
+            None => {
+                // SAFETY: what is left of the region, which is readable, as the caller guarantees.
+                let rest = unsafe { std::slice::from_raw_parts(start.add(done), len - done) };
+                self.outbox.at_once(|| self.remote_put(rank, offset + done, rest))
+            }
+        });
+        let events = if outcome.is_ok() { events } else { Vec::new() };
+        self.track_buffer(DOING, rank, flight, events);
+        outcome
     }
 
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over a network), and waits for that. `false`: nothing

@@ -644,7 +644,12 @@ impl Engine {
     /// # Errors
     /// As [`Engine::arm`].
     pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<()> {
-        if !self.is_still_armed(wakeup) && !self.arm_apart_from_signals(wakeup)? {
+        let armed = match self.is_still_armed(wakeup) {
+            // The task may have made progress since, after which some networks announce nothing. Their arming alone wakes no task.
+            true => self.networks.arm(wakeup.events(true)),
+            false => self.arm_apart_from_signals(wakeup)?,
+        };
+        if !armed {
             // Arming has taken back what would have told the driver.
             wakeup.make_readable();
         }

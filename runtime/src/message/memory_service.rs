@@ -301,6 +301,27 @@ impl Messages {
         Ok(())
     }
 
+    /// Checks that a transfer of `len` bytes goes in one piece, and so whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub fn check_one_piece(&self, operation: &'static str, rank: usize, len: usize) -> Result<()> {
+        let most = self.piece_len();
+        if len <= most {
+            return Ok(());
+        }
+        let why = format!(
+            "{len} bytes for rank {rank} go by message, since the kernel allows no cross-memory attach or the memory is not registered, and \
+             one message has room for {most}: put no more at a time, or use the call without try_"
+        );
+        Err(Error::InvalidArgument { operation, why })
+    }
+
+    /// Asks `to` to add one to the counter at `address`, now or in a later poll. Never waits.
+    pub fn ring_unasked(&self, to: usize, address: usize) -> Result<()> {
+        self.engine.try_send_unasked(to, id::RING, address as u64, &[])
+    }
+
     /// Asks `to` to add one to the counter at `address`.
     pub fn ring_outside(&self, to: usize, address: usize) -> Result<()> {
         self.engine.outbox.bounded(|| self.engine.send_or_keep(to, id::RING, address as u64, &[]))

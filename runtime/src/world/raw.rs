@@ -224,6 +224,56 @@ impl World {
         Ok(())
     }
 
+    /// As [`World::put_address`], but does not wait for room: all is done, or nothing. What the network does not take at once is copied and
+    /// kept. Makes no progress: call [`World::poll`] before the next attempt. Over a network the first use of memory of a rank outside its
+    /// symmetric heap reads that rank's table of segments, and waits for it. A remote bell that only a message reaches is kept without
+    /// room too, in some tens of bytes.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    ///
+    /// # Errors
+    /// As [`World::put_address`], and [`Error::WouldBlock`]: nothing was put or rung. [`Error::InvalidArgument`] for more bytes than go in one
+    /// message, where they go by message.
+    #[track_caller]
+    pub unsafe fn try_put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
+        const NAME: &str = "try_put_address";
+        (|| -> Result<()> {
+            self.check_transfer(NAME, rank, to, source.len(), bells)?;
+            let len = source.len();
+            let mut by_message = false;
+            if len == 0 {
+            } else if self.is_remote(rank) {
+                self.check_remote(NAME, rank, to, len)?;
+                match self.registered(NAME, rank, to, len)? {
+                    Some(offset) => {
+                        self.engine.put_at_once(NAME, rank, len, || self.put_registered(NAME, rank, offset, source))?;
+                    }
+                    None => by_message = true,
+                }
+            } else if let Some(place) = self.in_segment(rank, to, len) {
+                // SAFETY: backed segment memory, as just found; the caller means it to be written.
+                unsafe { copy::copy(place, source.as_ptr(), source.len()) };
+            } else {
+                let start = source.as_ptr().cast_mut();
+                // SAFETY: only read when putting; the kernel checks the address at the target.
+                by_message = !unsafe { self.attach(NAME, Direction::Put, rank, start, to, len) }?;
+            }
+            if by_message {
+                self.messages.check_one_piece(NAME, rank, len)?;
+                let bell = bells.remote.unwrap_or(0);
+                self.engine.outbox.at_once(|| self.messages.write_outside(rank, to, source, bell))?;
+            } else if let Some(bell) = bells.remote
+                && !self.ring_directly(rank, bell)?
+            {
+                self.messages.ring_unasked(rank, bell)?;
+            }
+            ring(bells.local);
+            Ok(())
+        })()
+        .placed_here()
+    }
+
     /// Copies `len` bytes at address `from` of `rank` to `here`. As [`World::put_address`], but for the wait: what the
     /// network reads is here on return, and is waited for. What goes by message is here only when the local bell has rung;
     /// inside a handler, where nothing may wait, that is all memory over a network.
@@ -467,9 +517,14 @@ impl World {
 
     /// Adds one to the counter at address `bell` of `rank`: directly in a segment, else by a message.
     fn ring_address(&self, rank: usize, bell: usize) -> Result<()> {
+        if self.ring_directly(rank, bell)? { Ok(()) } else { self.messages.ring_outside(rank, bell) }
+    }
+
+    /// Adds one to the counter at address `bell` of `rank`, if that lies in a segment that is mapped here. `false`: only a message reaches it.
+    fn ring_directly(&self, rank: usize, bell: usize) -> Result<bool> {
         if self.is_remote(rank) {
             self.check_remote("a remote bell", rank, bell, size_of::<AtomicI32>())?;
-            return self.messages.ring_outside(rank, bell);
+            return Ok(false);
         }
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
             Some(word) => {
@@ -483,12 +538,12 @@ impl World {
                 if slot != rank {
                     self.engine.wake_if_asleep(slot);
                 }
-                Ok(())
+                Ok(true)
             }
             None if self.among_slots(rank, bell) => {
                 Err(Error::BadAddress { operation: "a remote bell", rank, address: bell, length: 4 })
             }
-            None => self.messages.ring_outside(rank, bell),
+            None => Ok(false),
         }
     }
 }

@@ -65,15 +65,35 @@ impl ReservedSegments<'_> {
         engine.at(|| {
             engine.poll()?;
             let located = world.locate_reserved(NAME, (rank, number), offset, source.len(), Engine::find_segment)?;
-            if !engine.routes.is_mapped(rank) {
-                return world.put_registered(NAME, rank, located.remote, source);
-            }
-            let to = world.reserved_here(NAME, (rank, number), located, source.len())?;
-            // SAFETY: inside the segment. What lies there may be written, as the maker of this value guarantees.
-            unsafe { copy::put(to, source.as_ptr(), source.len()) };
-            engine.stored(rank);
-            Ok(())
+            self.put_located(NAME, (rank, number), located, source)
         })
+    }
+
+    /// As [`ReservedSegments::put`], but does not wait for room, as [`Symmetric::try_put_slice`]. Makes no progress. The first use of segment 1
+    /// of a rank over a network reads that rank's table of segments, and waits for it.
+    ///
+    /// # Errors
+    /// As [`ReservedSegments::put`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        const NAME: &str = "try_put of a reserved segment";
+        let (world, engine) = (self.world, self.world.engine());
+        engine.at(|| {
+            let located = world.locate_reserved(NAME, (rank, number), offset, source.len(), Engine::find_segment)?;
+            engine.put_at_once(NAME, rank, source.len(), || self.put_located(NAME, (rank, number), located, source))
+        })
+    }
+
+    fn put_located(&self, name: &'static str, at: (usize, u32), located: Located, source: &[u8]) -> Result<()> {
+        let (world, rank) = (self.world, at.0);
+        if !world.engine().routes.is_mapped(rank) {
+            return world.put_registered(name, rank, located.remote, source);
+        }
+        let to = world.reserved_here(name, at, located, source.len())?;
+        // SAFETY: inside the segment. What lies there may be written, as the maker of this value guarantees.
+        unsafe { copy::put(to, source.as_ptr(), source.len()) };
+        world.engine().stored(rank);
+        Ok(())
     }
 
     /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.

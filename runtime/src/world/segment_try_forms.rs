@@ -117,15 +117,7 @@ impl World {
     }
 
     fn put_one_message(&self, operation: &'static str, rank: usize, address: usize, source: &[u8]) -> Result<Carried> {
-        let most = self.messages.piece_len();
-        if source.len() > most {
-            let why = format!(
-                "{} bytes for rank {rank} go by message, since the kernel allows no cross-memory attach, and one message has room for \
-                 {most}: put no more at a time, or use the call without try_",
-                source.len()
-            );
-            return Err(Error::InvalidArgument { operation, why });
-        }
+        self.messages.check_one_piece(operation, rank, source.len())?;
         self.engine.segments.mapped().note_message();
         match self.messages.write_piece(rank, address, source)? {
             Sent::NoRoom => Err(Error::WouldBlock { operation, rank, place: CalledAt::default() }),

@@ -197,18 +197,42 @@ impl ThreadOperation<'_> {
         values: &[T],
     ) -> Result<()> {
         const DOING: &str = "try_put";
-        let (context, stream) = (self.context, self.context.stream());
-        let events = checked(std::mem::take(&mut self.events), stream.identity()).placed()?;
-        match context.try_put_apart(DOING, array, rank, start, values, None) {
+        let put = |context: &ThreadContext| context.try_put_apart(DOING, array, rank, start, values, None);
+        self.at_once(rank, "put", put).placed()
+    }
+
+    /// As [`ThreadOperation::put_segment`], but does not wait, as [`ThreadContext::try_put_segment`], and keeps its events as
+    /// [`ThreadOperation::try_put`] does.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put_segment`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_segment(&mut self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        let put = |context: &ThreadContext| {
+            context.stream().try_put_segment("try_put_segment", (rank, number), offset, source, None)
+        };
+        self.at_once(rank, "put to a segment", put).placed_here()
+    }
+
+    /// Puts with `attempt`; then the events belong to what was put. Without room the operation keeps them.
+    fn at_once(
+        &mut self,
+        rank: usize,
+        doing: &'static str,
+        attempt: impl FnOnce(&ThreadContext) -> Result<()>,
+    ) -> Result<()> {
+        let stream = self.context.stream();
+        let events = checked(std::mem::take(&mut self.events), stream.identity())?;
+        match attempt(self.context) {
             Ok(()) => {
-                stream.track_put(rank, "put", events);
+                stream.track_put(rank, doing, events);
                 Ok(())
             }
             Err(error) => {
                 if let Error::WouldBlock { .. } = error {
                     self.events = kept(events);
                 }
-                Err(error).placed()
+                Err(error)
             }
         }
     }

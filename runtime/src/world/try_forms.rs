@@ -1,5 +1,6 @@
 //! Forms that answer at once of what may wait for room.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytemuck::Pod;
@@ -190,6 +191,18 @@ impl<T: Pod> Symmetric<T> {
     ) -> Result<()> {
         let put = || self.put_slice_signal(rank, start, values, signals, index);
         self.put_now("try_put_slice_signal", rank, values.len(), size_of::<u64>(), put)
+    }
+
+    /// As [`Symmetric::put_from`], but does not wait for room: what the network does not take at once is copied and kept.
+    ///
+    /// # Errors
+    /// As [`Symmetric::put_from`], and [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put.
+    #[track_caller]
+    pub fn try_put_from(&self, rank: usize, start: usize, source: &Symmetric<T>, from: Range<usize>) -> Result<()> {
+        const NAME: &str = "try_put_from";
+        let count = from.len();
+        self.range(NAME, rank, start, count).placed()?;
+        self.put_now(NAME, rank, count, 0, || self.put_from(rank, start, source, from))
     }
 
     #[track_caller]

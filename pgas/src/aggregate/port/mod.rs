@@ -310,6 +310,26 @@ impl Ports {
             errands.into_iter().try_for_each(|errand| errand(by))?;
         }
     }
+
+    /// Sends what is to leave and finds room now. The rest stays for [`Ports::dispatch`].
+    fn dispatch_now(&self, world: &World) -> Result<()> {
+        let mut posts = VecDeque::from(self.posts.take());
+        let mut outcome = Ok(());
+        while let Some(Post { to, parcel }) = posts.front() {
+            outcome = match world.try_invoke(*to, parcel, receive) {
+                Err(Error::WouldBlock { .. }) => break,
+                sent => sent,
+            };
+            posts.pop_front();
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let mut later = self.posts.borrow_mut();
+        posts.extend(later.drain(..));
+        *later = posts.into();
+        outcome
+    }
 }
 
 /// What becomes of records for a closed port: who sent one to this rank is told, others pass. What is left here of its
@@ -507,6 +527,22 @@ impl<'w> Port<'w> {
             self.wait_for(|port| port.try_push(to, item))?;
         }
         if self.feed.ports.posts.borrow().is_empty() { Ok(()) } else { self.dispatch() }
+    }
+
+    /// As [`Port::push`], but does not wait for room, and makes no progress. What is to leave and finds no room on the network leaves in
+    /// later calls.
+    ///
+    /// # Errors
+    /// As [`Port::push`]; [`Error::WouldBlock`]: the item is not taken.
+    pub(crate) fn push_now(&self, operation: &'static str, to: usize, item: &[u8]) -> Result<()> {
+        let (size, place) = (self.world.size(), CalledAt::default());
+        if to >= size {
+            return Err(Error::RankOutOfRange { operation, rank: to, size, place });
+        }
+        if !self.try_push(to, item) {
+            return Err(Error::WouldBlock { operation, rank: to, place });
+        }
+        self.feed.ports.dispatch_now(self.world)
     }
 
     /// As [`Port::push`]; `false` if there is no room.

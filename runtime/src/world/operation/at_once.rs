@@ -1,12 +1,15 @@
 //! Operations with events that answer at once.
 
+use std::ops::Range;
+
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Event, Operation, checked};
-use crate::engine::{self, Events};
+use crate::engine::{self, Events, Step};
 use crate::error::{Error, Placed, Result};
 use crate::message::{Context, HandlerId};
-use crate::world::{PlainData, Symmetric};
+use crate::world::returned::Lender;
+use crate::world::{PlainData, ReservedSegments, Returned, Symmetric};
 
 /// # Operations that answer at once
 /// Each `try_` form does what the call without `try_` does, if there is room for all of it now. If not it fails with
@@ -54,6 +57,125 @@ impl Operation<'_> {
             engine.put_at_once(DOING, rank, size_of_val(values), || array.put_slice(rank, start, values))
         };
         self.at_once(put, |events| engine.track_put(rank, "put", events)).placed_here()
+    }
+
+    /// As [`Operation::put_from`], but does not wait for room, as [`Symmetric::try_put_from`].
+    ///
+    /// # Errors
+    /// As [`Operation::put_from`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_from<T: PlainData>(
+        &mut self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        source: &Symmetric<T>,
+        from: Range<usize>,
+    ) -> Result<()> {
+        let engine = self.world.engine();
+        let put = |_: &mut Events| {
+            array.check_of(engine)?;
+            array.try_put_from(rank, start, source, from)
+        };
+        self.at_once(put, |mut events| {
+            if !engine.routes.is_mapped(rank) {
+                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
+            }
+            engine.track_put(rank, "put", events);
+        })
+        .placed_here()
+    }
+
+    /// As [`Operation::put_owned`], but does not wait for room: what the network does not take at once is copied and kept. Takes the buffer
+    /// out of `values` if it is put, and leaves it there otherwise.
+    ///
+    /// # Errors
+    /// As [`Operation::put`], and [`Error::WouldBlock`]: nothing was put. [`Error::InvalidArgument`] if `values` is `None`.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::Error;
+    /// bellwether::threads(2, |world| {
+    ///     let plate = world.alloc::<f64>(1000)?;
+    ///     let (mut row, mut put) = (Some(vec![1.5; 1000]), world.operation());
+    ///     let lent = loop {
+    ///         match put.try_put_owned(&plate, 1 - world.rank(), 0, &mut row) {
+    ///             Err(Error::WouldBlock { .. }) => drop(world.poll()?),
+    ///             lent => break lent?,
+    ///         }
+    ///     };
+    ///     assert!(row.is_none());
+    ///     assert_eq!(world.block_on(lent)?.len(), 1000);
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn try_put_owned<T: PlainData, B>(
+        &mut self,
+        array: &Symmetric<T>,
+        rank: usize,
+        start: usize,
+        values: &mut Option<B>,
+    ) -> Result<Returned<B>>
+    where
+        B: AsRef<[T]> + Send + 'static,
+    {
+        const DOING: &str = "try_put_owned";
+        let engine = self.world.engine();
+        let Some(buffer) = values.take() else {
+            let why = "there is no buffer: an attempt that put it has taken it".into();
+            return Err(Error::InvalidArgument { operation: DOING, why });
+        };
+        let (lender, returned) = Lender::new(buffer, None);
+        let put = |events: &mut Events| -> Result<()> {
+            array.check_of(engine)?;
+            let elements = lender.elements::<T>();
+            let (offset, len) = (array.range(DOING, rank, start, elements.len())?, size_of_val(elements));
+            engine.check_put_room(DOING, rank, len)?;
+            // SAFETY: the lender keeps the buffer where it is, and is dropped after the region.
+            match unsafe { engine.register_in_place(rank, elements.as_ptr().cast(), len) } {
+                Some(region) => {
+                    let source = std::mem::take(&mut events.source);
+                    // SAFETY: as above; nobody else reaches the buffer before the lender is dropped.
+                    unsafe { engine.put_buffer_now(rank, offset, region, Box::new(lender), source) }
+                }
+                None => {
+                    let put = engine.outbox.at_once(|| array.put_slice(rank, start, elements));
+                    drop(lender);
+                    put
+                }
+            }
+        };
+        match self.at_once(put, |events| engine.track_put(rank, "put", events)) {
+            Ok(()) => Ok(returned),
+            Err(error) => {
+                *values = returned.take();
+                Err(error).placed_here()
+            }
+        }
+    }
+
+    /// As [`Operation::put_reserved`], but does not wait for room, as [`ReservedSegments::try_put`].
+    ///
+    /// # Errors
+    /// As [`Operation::put_reserved`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_reserved(
+        &mut self,
+        reserved: &ReservedSegments<'_>,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<()> {
+        let engine = self.world.engine();
+        let put = |_: &mut Events| {
+            reserved.check_of(engine)?;
+            reserved.try_put(rank, number, offset, source)
+        };
+        self.at_once(put, |events| engine.track_put(rank, "put to a reserved segment", events)).placed_here()
     }
 
     /// As [`Operation::send`], but does not wait for room.
