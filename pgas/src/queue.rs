@@ -364,7 +364,8 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     }
 
     /// As [`DistQueue::push_to`], but does not wait for room. Takes the item out of `item` if it is pushed, and leaves it there otherwise.
-    /// Makes no progress: call [`DistQueue::progress`] before the next attempt.
+    /// Makes no progress: call [`DistQueue::progress`] before the next attempt, and after the last one. For the own rank this is
+    /// [`DistQueue::push`], which may wait where another rank waits for work.
     ///
     /// # Errors
     /// As [`DistQueue::push_to`], and [`Error::WouldBlock`]: nothing was pushed. [`Error::InvalidArgument`] if `item` is `None`.
@@ -382,12 +383,12 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
                 let (number, life) = (self.part.number, self.part.object.life.get());
                 self.world.try_invoke(rank, &(number, life, word), receive::<T>)?;
             } else {
-                self.port.push_now(NAME, rank, self.draft.bytes())?;
+                self.port.take_now(NAME, rank, self.draft.bytes())?;
             }
             let part = &self.part.object;
             part.balance.set(part.balance.get() + 1);
             *item = None;
-            Ok(())
+            if is_long { Ok(()) } else { self.port.send_now() }
         })()
         .placed_here()
     }

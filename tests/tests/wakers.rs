@@ -126,8 +126,8 @@ const ONE_SIDED: usize = 4;
 #[test]
 fn every_kind_of_future_sleeps_while_the_other_rank_is_late() {
     for transport in [Transport::Auto, Transport::ShmContract, Transport::Tcp] {
-        // Kinds for which rank 0 sleeps, and that have ended.
-        let (asleep, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        // Kinds for which rank 0 sleeps, that have ended, and for which rank 1 polls no more.
+        let (asleep, ended, left) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         over(&[transport], "every kind", 2, |world| {
             let (words, team) = (world.alloc::<u64>(100_001)?, Team::world(world)?);
             words.store(1, world.rank() as u64);
@@ -148,6 +148,7 @@ fn every_kind_of_future_sleeps_while_the_other_rank_is_late() {
                         world.poll()?;
                         std::thread::yield_now();
                     }
+                    left.store(kind + 1, Ordering::SeqCst);
                 }
             } else {
                 let (reactor, wake_up) = (world.wake_up()?.reactor()?, world.wake_up()?);
@@ -158,6 +159,9 @@ fn every_kind_of_future_sleeps_while_the_other_rank_is_late() {
                     let what = format!("{name}, {transport:?}");
                     drive(&wake_up, &reactor, future, is_asleep, &what, kind < ONE_SIDED)?;
                     ended.store(kind + 1, Ordering::SeqCst);
+                    while left.load(Ordering::SeqCst) <= kind {
+                        std::thread::yield_now();
+                    }
                 }
             }
             world.barrier()

@@ -142,8 +142,16 @@ impl World {
                 return Ok(Carried::Copied);
             }
         }
+        self.note_message_to(rank);
         self.messages.write_outside(rank, to, source, bell.unwrap_or(0))?;
         Ok(Carried::Message)
+    }
+
+    /// Bytes for `rank` go by message: a notification of a segment of mapped memory comes behind them.
+    fn note_message_to(&self, rank: usize) {
+        if !self.is_remote(rank) {
+            self.engine.segments.mapped().note_message();
+        }
     }
 
     /// As [`World::put_address`], without bells. Tells how the bytes go.
@@ -224,7 +232,7 @@ impl World {
         Ok(())
     }
 
-    /// As [`World::put_address`], but does not wait for room: all is done, or nothing. What the network does not take at once is copied and
+    /// As [`World::put_address`], but does not wait for room: where there is none nothing is done. What the network does not take at once is copied and
     /// kept. Makes no progress: call [`World::poll`] before the next attempt. Over a network the first use of memory of a rank outside its
     /// symmetric heap reads that rank's table of segments, and waits for it. A remote bell that only a message reaches is kept without
     /// room too, in some tens of bytes.
@@ -233,7 +241,7 @@ impl World {
     /// As [`World::put_address`].
     ///
     /// # Errors
-    /// As [`World::put_address`], and [`Error::WouldBlock`]: nothing was put or rung. [`Error::InvalidArgument`] for more bytes than go in one
+    /// As [`World::put_address`] (of a bell's address that cannot be reached after the put), and [`Error::WouldBlock`]: nothing was put or rung. [`Error::InvalidArgument`] for more bytes than go in one
     /// message, where they go by message.
     #[track_caller]
     pub unsafe fn try_put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
@@ -262,6 +270,7 @@ impl World {
             if by_message {
                 self.messages.check_one_piece(NAME, rank, len)?;
                 let bell = bells.remote.unwrap_or(0);
+                self.note_message_to(rank);
                 self.engine.outbox.at_once(|| self.messages.write_outside(rank, to, source, bell))?;
             } else if let Some(bell) = bells.remote
                 && !self.ring_directly(rank, bell)?

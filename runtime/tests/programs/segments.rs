@@ -227,7 +227,8 @@ fn memory_of_each_kind_is_a_segment() {
         let (me, n) = (world.rank(), world.size());
         let (next, before) = ((me + 1) % n, (me + n - 1) % n);
         let stack = [const { AtomicU64::new(0) }; WORDS];
-        let path = format!("{}/segment-{:?}-{me}", env!("CARGO_TARGET_TMPDIR"), crate::TRANSPORT);
+        let path =
+            format!("{}/segment-{:?}-{me}-{}", env!("CARGO_TARGET_TMPDIR"), crate::TRANSPORT, std::process::id());
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.expect("a file");
         file.set_len(LEN as u64).expect("grows");

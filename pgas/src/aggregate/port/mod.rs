@@ -535,6 +535,12 @@ impl<'w> Port<'w> {
     /// # Errors
     /// As [`Port::push`]; [`Error::WouldBlock`]: the item is not taken.
     pub(crate) fn push_now(&self, operation: &'static str, to: usize, item: &[u8]) -> Result<()> {
+        self.take_now(operation, to, item)?;
+        self.send_now()
+    }
+
+    /// The first half of [`Port::push_now`]: takes the item, or is an error.
+    pub(crate) fn take_now(&self, operation: &'static str, to: usize, item: &[u8]) -> Result<()> {
         let (size, place) = (self.world.size(), CalledAt::default());
         if to >= size {
             return Err(Error::RankOutOfRange { operation, rank: to, size, place });
@@ -542,6 +548,11 @@ impl<'w> Port<'w> {
         if !self.try_push(to, item) {
             return Err(Error::WouldBlock { operation, rank: to, place });
         }
+        Ok(())
+    }
+
+    /// The second half: sends what is to leave, as far as the network has room.
+    pub(crate) fn send_now(&self) -> Result<()> {
         self.feed.ports.dispatch_now(self.world)
     }
 

@@ -87,7 +87,7 @@ impl Operation<'_> {
     }
 
     /// As [`Operation::put_owned`], but does not wait for room: what the network does not take at once is copied and kept. Takes the buffer
-    /// out of `values` if it is put, and leaves it there otherwise.
+    /// out of `values` if it is put, and leaves it there where there is no room; an error of a lost rank may take it, too.
     ///
     /// # Errors
     /// As [`Operation::put`], and [`Error::WouldBlock`]: nothing was put. [`Error::InvalidArgument`] if `values` is `None`.
