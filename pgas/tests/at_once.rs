@@ -26,6 +26,7 @@ const MOST: u64 = 1_000_000;
 const WAYS: usize = 10;
 
 /// Puts pair `number` of rank 1, in one of the ways.
+#[expect(clippy::single_range_in_vec_init, reason = "a box of one dimension")]
 fn put_pair(
     world: &World,
     array: &GlobalArray<u64, 1, Shared>,

@@ -340,8 +340,8 @@ impl Puts<'_> {
                     outcome.map(drop)
                 },
             ),
-            // SAFETY: an array of words.
             24 => {
+                // SAFETY: an array of words.
                 unsafe { world.reserved_segments() }.try_put(1, 0, numbers.segment_offset(start), bytes.as_flattened())
             }
             25 => {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bellwether::array::{Distribution::*, Ghosts, GlobalArray, Layout, Region};
@@ -220,6 +220,7 @@ thread_local! {
 fn a_function_of_an_event_makes_no_collective_call_inside_a_sort() {
     let _guard = watchdog::guard("a collective call inside a sort", LIMIT);
     let outcome: Arc<Mutex<Option<Result<()>>>> = Arc::default();
+    let has_run = Arc::new(AtomicBool::new(false));
     let ranks = Threads::new(2).build(|builder| -> Result<()> {
         let world = Rc::new(builder.start()?);
         WORLD.set(Some(Rc::clone(&world)));
@@ -228,14 +229,15 @@ fn a_function_of_an_event_makes_no_collective_call_inside_a_sort() {
         // Elements are compared between the exchanges of a sort: here the function runs.
         let sorted = array.sort_by(&world, |a, b| {
             if !sent.replace(true) {
-                let outcome = Arc::clone(&outcome);
+                let (outcome, has_run) = (Arc::clone(&outcome), Arc::clone(&has_run));
                 let between = move |_| {
                     let world = WORLD.with_borrow(Option::clone).expect("set before");
                     *outcome.lock().expect("no panic") = Some(world.barrier());
+                    has_run.store(true, Ordering::Release);
                 };
                 world.operation().handled(Event::call(between)).invoke(1, (), |_, ()| ()).expect("sends");
             }
-            while outcome.lock().expect("no panic").is_none() {
+            while !has_run.load(Ordering::Acquire) {
                 world.poll().expect("polls");
                 std::thread::yield_now();
             }
