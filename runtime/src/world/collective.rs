@@ -163,7 +163,7 @@ impl World {
 mod tests {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     use crate::error::{Error, Loss};
@@ -516,9 +516,10 @@ mod tests {
         for (wait, transport) in waits.into_iter().flat_map(each) {
             let settings = Settings { transport, ..Settings::default() };
             let job = Threads::new(3).settings(settings).deadline(Duration::from_secs(60));
-            let (named, panicked) = (AtomicBool::new(false), AtomicBool::new(false));
+            let (named, panicked, begun) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
             let program = |world: &World| {
                 let team = Team::world(world).expect("memory for teams");
+                begun.fetch_add(1, Ordering::Release);
                 match world.rank() {
                     0 => {
                         let error = wait(world, &team).expect_err("two ranks are gone");
@@ -531,6 +532,8 @@ mod tests {
                         let _ = by_team(world, &team);
                     }
                     _ => {
+                        // The panic must not take rank 1 out of what rank 0 still needs to make its team.
+                        world.wait_until(|| begun.load(Ordering::Acquire) == 3).expect("all make it");
                         let call = world.call(1, true, |_, panics| assert!(!panics, "a handler that panics"));
                         let told = call.and_then(crate::Call::wait);
                         panicked.store(matches!(told, Err(Error::HandlerPanicked { rank: 1, .. })), Ordering::Release);
