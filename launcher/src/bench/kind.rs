@@ -302,7 +302,7 @@ impl Kind {
             ArrayGet => "bare loads at an address, the index checked",
             ArrayPut => "bare stores at an address, the index checked",
             LocalSum => "a plain slice",
-            Exchange => "memcpy to the neighbours and a flag, read where it lies",
+            Exchange => "memcpy to the neighbours and a flag, or from there and two flags, the quicker",
             Transpose => "memory bandwidth: memcpy of as much private memory",
             Histogram => "memory bandwidth: items and elements once each, in order",
             Indexgather => "memory bandwidth: indices, elements and results once each, in order",

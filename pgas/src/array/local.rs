@@ -109,6 +109,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         self.lines_of_mut(self.interior())
     }
 
+    /// Copies `count` elements of the local box of `rank`, from `there` on, to those of this one that begin at `here`.
+    pub(super) fn copy_line(&mut self, here: [usize; D], count: usize, rank: usize, there: usize) -> Result<()> {
+        let at = self.place(&here);
+        // SAFETY: as in `local_mut`; the range is checked, so that it is a part of the box.
+        let line = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start, self.local_len()) };
+        self.memory.get_slice(rank, there, &mut line[at..at + count])
+    }
+
     pub(super) fn lines_of_mut(&mut self, region: Region<D>) -> impl Iterator<Item = ([usize; D], &mut [T])> {
         let (extents, count) = (self.local_extents(), region.extents[D - 1]);
         let (mut rest, mut done) = (self.local_mut(), 0);

@@ -1,7 +1,10 @@
 //! Ghost layers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bellwether::array::{Distribution, Ghosts, GlobalArray, Layout};
-use bellwether::{Result, World};
+use bellwether::{Error, Result, World};
 
 use super::support::{everywhere, on_threads, says};
 
@@ -20,23 +23,28 @@ fn as_the_neighbours_have_it<const D: usize>(
     let mut array = GlobalArray::with_ghosts(world, layout.clone(), ghosts)?;
     let value = |index: [usize; D], round: i64| index.iter().fold(round, |all, i| all * 100 + *i as i64);
     array.local_mut().fill(NOTHING);
-    for round in 1..6 {
+    for round in 1..9 {
         array.iter_mut().for_each(|(index, element)| *element = value(index, round));
         if round == 3 {
             // Not finished: the next one does it.
             drop(array.start_exchange()?);
             continue;
         }
-        let mut pending = array.start_exchange()?;
-        assert!(pending.array().iter().all(|(index, element)| *element == value(index, round)));
-        // What is changed now is not seen by neighbours.
-        let own = pending.array().interior();
-        let some = !own.is_empty();
-        let at = own.start.iter().zip(pending.array().local_extents()).fold(0, |at, (i, n)| at * n + i);
-        if some {
-            pending.local_mut()[at] = 12345;
+        // What is changed after it has begun is not seen by neighbours.
+        let own = array.interior();
+        let at = own.start.iter().zip(array.local_extents()).fold(0, |at, (i, n)| at * n + i);
+        let change =
+            |local: &mut [i64]| local.get_mut(at).filter(|_| !own.is_empty()).into_iter().for_each(|e| *e = 12345);
+        // In one call, in two, or one way here and the other there.
+        if round > 5 && (round > 6 || world.rank().is_multiple_of(2)) {
+            array.exchange()?;
+            change(array.local_mut());
+        } else {
+            let mut pending = array.start_exchange()?;
+            assert!(pending.array().iter().all(|(index, element)| *element == value(index, round)));
+            change(pending.local_mut());
+            pending.finish()?;
         }
-        pending.finish()?;
         let Some(first) = array.global([0; D]) else {
             assert!(array.local().iter().all(|element| *element == NOTHING), "no elements, no neighbours");
             continue;
@@ -84,6 +92,7 @@ fn ghosts_of_every_kind() {
             as_the_neighbours_have_it(world, gaps, [2, 1], [periodic, true], true)?;
             for corners in [false, true] {
                 as_the_neighbours_have_it(world, Layout::block([2 * n, 15], n)?, [1, 2], [periodic, true], corners)?;
+                as_the_neighbours_have_it(world, Layout::rows([2 * n, 40], n)?, [1, 0], [periodic, false], corners)?;
                 let boxes = Layout::block([2 * n, 8, 9], n)?;
                 as_the_neighbours_have_it(world, boxes, [1, 2, 1], [true, periodic, false], corners)?;
             }
@@ -93,6 +102,94 @@ fn ghosts_of_every_kind() {
             as_the_neighbours_have_it(world, rows, [1, 0], [periodic, false], false)?;
         }
         Ok(())
+    });
+}
+
+/// A line whose rank gives each element its number and the round.
+fn numbered(world: &World, line: &mut GlobalArray<u64, 1>, round: u64) {
+    let rank = world.rank() as u64;
+    line.iter_mut().for_each(|(_, element)| *element = round * 10 + rank);
+}
+
+const LONG: usize = 3000;
+
+/// A line of long parts with as long ghost layers on both sides, so that a copy takes long.
+fn long_line(world: &World) -> Result<GlobalArray<u64, 1>> {
+    let layout = Layout::block([LONG * world.size()], world.size())?;
+    GlobalArray::with_ghosts(world, layout, Ghosts::new([LONG]).periodic([true]))
+}
+
+fn is_of_round(world: &World, line: &GlobalArray<u64, 1>, round: u64) {
+    let (rank, n) = (world.rank(), world.size());
+    let expected = |of: usize| round * 10 + of as u64;
+    let (before, rest) = line.local().split_at(LONG);
+    let all = |part: &[u64], of| part.iter().all(|element| *element == expected(of));
+    assert!(all(before, (rank + n - 1) % n) && all(&rest[LONG..], (rank + 1) % n), "rank {rank} in round {round}");
+}
+
+#[test]
+fn a_border_is_changed_right_after_its_exchange() {
+    on_threads("changed", &[1, 2, 3], |world| {
+        let mut line = long_line(world)?;
+        for round in 0..100 {
+            numbered(world, &mut line, round);
+            line.exchange()?;
+            let ours = line.interior();
+            line.local_mut()[ours.range(0)].fill(u64::MAX);
+            is_of_round(world, &line, round);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn an_exchange_in_one_call_does_not_wait_for_the_end_of_one_in_two() {
+    on_threads("one call", &[2, 3], |world| {
+        let mut line = long_line(world)?;
+        for round in 0..20 {
+            numbered(world, &mut line, round);
+            if world.rank() == round as usize % world.size() {
+                let pending = line.start_exchange()?;
+                world.barrier()?;
+                pending.finish()?;
+            } else {
+                line.exchange()?;
+                numbered(world, &mut line, 777);
+                world.barrier()?;
+            }
+            is_of_round(world, &line, round);
+        }
+        world.barrier()
+    });
+}
+
+#[test]
+fn a_handler_that_panics_in_an_exchange_leaves_its_neighbours_whole() {
+    let in_exchange = AtomicBool::new(false);
+    on_threads("panics", &[2], |world| {
+        let mut line = long_line(world)?;
+        numbered(world, &mut line, 1);
+        if world.rank() == 0 {
+            in_exchange.store(true, Ordering::Release);
+            catch_unwind(AssertUnwindSafe(|| line.exchange())).expect_err("the handler panics");
+            let ours = line.interior();
+            line.local_mut()[ours.range(0)].fill(u64::MAX);
+            world.barrier()?;
+        } else {
+            world.wait_until(|| in_exchange.load(Ordering::Acquire))?;
+            let told = world.call(0, true, |_, panics| assert!(!panics, "a handler"))?.wait();
+            assert!(matches!(told, Err(Error::HandlerPanicked { rank: 0, .. })), "{told:?}");
+            world.barrier()?;
+            line.exchange()?;
+        }
+        // Rank 0 finishes that exchange first.
+        numbered(world, &mut line, 2);
+        if world.rank() == 1 {
+            is_of_round(world, &line, 1);
+        }
+        line.exchange()?;
+        is_of_round(world, &line, 2);
+        world.barrier()
     });
 }
 

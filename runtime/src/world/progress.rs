@@ -222,6 +222,13 @@ impl Progress {
         self.engine.waiting.patience().crowded
     }
 
+    /// Whether a rank is known to have ended, by itself or not.
+    #[doc(hidden)]
+    #[cold]
+    pub fn is_lost(&self, rank: usize) -> bool {
+        self.engine.job.loss(rank).is_some()
+    }
+
     /// The settings of this rank.
     pub fn settings(&self) -> &Settings {
         &self.engine.settings

@@ -1,7 +1,12 @@
 //! Ghost layers: elements of the neighbours, kept around what a rank has, and renewed by an exchange.
 
+mod direct;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use bellwether_runtime::{Bell, Error, Pod, Result, Symmetric, World};
 
+use self::direct::Direct;
 use super::index::Region;
 use super::{GlobalArray, Layout, Local};
 
@@ -56,6 +61,8 @@ struct Route<const D: usize> {
     /// Where what comes from there belongs, and its place in the inbox here.
     receive: Region<D>,
     from: usize,
+    /// The way without the inbox, if there is one.
+    direct: Option<Direct<D>>,
 }
 
 /// What an array with ghost layers has beside its elements.
@@ -64,6 +71,8 @@ struct Route<const D: usize> {
 /// used in turn, each with a bell. A rank begins exchange n when it has finished n - 1, for which it needed all its
 /// neighbours to have begun that, and so to have finished n - 2 and emptied its half. And it rings a bell again only
 /// when all have rung it: nobody is two exchanges ahead of a neighbour.
+///
+/// Where a rank starts and finishes an exchange in one call, its neighbours may read its border in place ([`direct`]).
 pub(super) struct Halo<T, const D: usize> {
     pub(super) ghosts: Ghosts<D>,
     inbox: Symmetric<T>,
@@ -75,6 +84,8 @@ pub(super) struct Halo<T, const D: usize> {
     neighbours: u64,
     started: u64,
     finished: u64,
+    /// The words of borders that neighbours copy, which `routes` point to.
+    _words: Symmetric<u64>,
     /// For what does not lie together.
     packed: Vec<T>,
 }
@@ -158,32 +169,42 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     #[track_caller]
     pub fn start_exchange(&mut self) -> Result<Pending<'_, T, D>> {
         self.finish_exchange()?;
-        if let Some(mut halo) = self.halo.take() {
-            let sent = self.memory.progress().within("start_exchange", || halo.send(self));
-            self.halo = Some(halo);
-            sent?;
-        }
+        self.within_halo("start_exchange", |halo, array| halo.send(array, false))?;
         Ok(Pending { array: self })
     }
 
-    /// Renews all ghost layers: starts an exchange and finishes it.
+    /// Renews all ghost layers: starts an exchange and finishes it. A neighbour on the same node that makes this call too copies this
+    /// rank's border from where it is; otherwise each border is copied twice, as by [`GlobalArray::start_exchange`].
     ///
     /// # Errors
     /// As [`GlobalArray::start_exchange`] and [`Pending::finish`].
     #[track_caller]
     pub fn exchange(&mut self) -> Result<()> {
-        self.memory.progress().within("exchange", || self.start_exchange()?.finish())
+        self.finish_exchange()?;
+        self.within_halo("exchange", Halo::exchange)
     }
 
     #[track_caller]
     fn finish_exchange(&mut self) -> Result<()> {
+        match &self.halo {
+            Some(halo) if halo.started > halo.finished => self.within_halo("exchange", Halo::receive),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a step of an exchange, if there are ghost layers; its waits and errors name `call`.
+    #[track_caller]
+    fn within_halo(
+        &mut self,
+        call: &'static str,
+        step: impl FnOnce(&mut Halo<T, D>, &mut Self) -> Result<()>,
+    ) -> Result<()> {
         let Some(mut halo) = self.halo.take() else { return Ok(()) };
-        let received = match halo.started > halo.finished {
-            true => self.memory.progress().within("exchange", || halo.receive(self)),
-            false => Ok(()),
-        };
+        let progress = self.memory.progress();
+        let done = catch_unwind(AssertUnwindSafe(|| progress.within(call, || step(&mut halo, self))));
+        // After a handler's panic too: the exchange is under way, and the next call finishes it.
         self.halo = Some(halo);
-        received
+        done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
@@ -235,27 +256,25 @@ impl<T: Pod, const D: usize> Halo<T, D> {
             let side = |d: usize| if direction[d] == 0 { layout.axis(d).longest() } else { width[d] };
             places[number + 1] = places[number] + (0..D).map(side).product::<usize>();
         }
+        let words = world.alloc_withheld(directions.len() * direct::LINE)?;
         let mut routes = Vec::new();
         for (number, direction) in directions.iter().enumerate() {
             let Some(rank) = neighbour(layout, place, *direction, ghosts.periodic) else { continue };
             // Seen from there, this rank lies the other way.
             let back = directions.iter().position(|other| (0..D).all(|d| other[d] == -direction[d]));
             let back = back.expect("with each direction goes its opposite");
-            let extents = std::array::from_fn(|d| if direction[d] == 0 { own[d] } else { width[d] });
-            let region = |low: usize, high: fn(usize, usize) -> usize| Region {
-                start: std::array::from_fn(|d| match direction[d] {
-                    0 => width[d],
-                    -1 => low * width[d],
-                    _ => high(own[d], width[d]),
-                }),
-                extents,
-            };
+            let there = layout.place_of(rank);
+            let own_there: [usize; D] = std::array::from_fn(|d| layout.axis(d).len(there[d]));
+            let extents = std::array::from_fn(|d| own_there[d] + 2 * width[d]);
+            let source = border(own_there, width, directions[back]);
+            let direct = Direct::new::<T>(&words, rank, [back, number], source, extents);
             routes.push(Route {
                 rank,
-                send: region(1, |own, _| own),
+                send: border(own, width, *direction),
                 to: places[back],
-                receive: region(0, |own, width| own + width),
+                receive: layer(own, width, *direction),
                 from: places[number],
+                direct,
             });
         }
         routes.sort_by_key(|route| route.rank);
@@ -263,35 +282,47 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         let half = places[directions.len()];
         let inbox = world.alloc_withheld(2 * half)?;
         let bells = [world.bell()?, world.bell()?];
-        Ok(Halo { ghosts, inbox, bells, half, routes, neighbours, started: 0, finished: 0, packed: Vec::new() })
+        Ok(Halo {
+            ghosts,
+            inbox,
+            bells,
+            half,
+            routes,
+            neighbours,
+            started: 0,
+            finished: 0,
+            _words: words,
+            packed: Vec::new(),
+        })
     }
 
-    fn send(&mut self, array: &GlobalArray<T, D, Local>) -> Result<()> {
-        let turn = (self.started % 2) as usize;
+    /// Sends borders and rings, or lets neighbours copy them where there is a way, which [`Halo::conclude`] ends.
+    fn send(&mut self, array: &GlobalArray<T, D, Local>, directly: bool) -> Result<()> {
+        let turn = self.turn(self.started);
         // Begun, whatever becomes of it: neighbours may have heard.
         self.started += 1;
         for routes in self.routes.chunk_by(|a, b| a.rank == b.rank) {
             for route in routes {
-                let to = turn * self.half + route.to;
-                let mut lines = array.lines_of(route.send);
-                if let (Some((_, line)), true) = (lines.next(), route.send.extents[D - 1] == route.send.len()) {
-                    self.inbox.put_slice(route.rank, to, line)?;
-                } else {
-                    self.packed.clear();
-                    array.lines_of(route.send).for_each(|(_, line)| self.packed.extend_from_slice(line));
-                    self.inbox.put_slice(route.rank, to, &self.packed)?;
+                match &route.direct {
+                    Some(direct) if directly => direct.let_copy(self.started),
+                    _ => put(&self.inbox, turn, route, array, &mut self.packed)?,
                 }
             }
-            self.bells[turn].ring(routes[0].rank)?;
+            self.bells[(self.started - 1) as usize % 2].ring(routes[0].rank)?;
         }
         Ok(())
     }
 
     fn receive(&mut self, array: &mut GlobalArray<T, D, Local>) -> Result<()> {
-        let turn = (self.finished % 2) as usize;
-        self.bells[turn].wait((self.finished / 2 + 1) * self.neighbours)?;
+        let turn = self.turn(self.finished);
+        self.bells[self.finished as usize % 2].wait((self.finished / 2 + 1) * self.neighbours)?;
         for route in &self.routes {
-            let mut from = turn * self.half + route.from;
+            if let Some(direct) = &route.direct {
+                if direct.copy(self.finished + 1, array, route.receive)? {
+                    continue;
+                }
+            }
+            let mut from = turn + route.from;
             for (_, line) in array.lines_of_mut(route.receive) {
                 self.inbox.read(from, line);
                 from += line.len();
@@ -299,6 +330,78 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         }
         self.finished += 1;
         Ok(())
+    }
+
+    fn exchange(&mut self, array: &mut GlobalArray<T, D, Local>) -> Result<()> {
+        array.memory.progress().check_own("exchange")?;
+        // Neighbours may be reading the border when a handler panics.
+        let exchanged = catch_unwind(AssertUnwindSafe(|| {
+            self.send(array, true)?;
+            self.receive(array)
+        }));
+        self.conclude(array);
+        exchanged.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Waits until no neighbour reads this rank's borders any more, nor will.
+    fn conclude(&mut self, array: &GlobalArray<T, D, Local>) {
+        let (turn, packed) = (self.turn(self.started - 1), &mut self.packed);
+        for route in &self.routes {
+            let Some(direct) = &route.direct else { continue };
+            direct.conclude(self.started, &array.memory.progress(), || {
+                put(&self.inbox, turn, route, array, packed).expect("mapped memory, and a range inside it");
+            });
+        }
+    }
+
+    /// Where the half of the inbox begins that belongs to the exchange after so many.
+    fn turn(&self, exchanges: u64) -> usize {
+        exchanges as usize % 2 * self.half
+    }
+}
+
+/// Puts a border into the neighbour's inbox, whose half begins at `turn`.
+fn put<T: Pod, const D: usize>(
+    inbox: &Symmetric<T>,
+    turn: usize,
+    route: &Route<D>,
+    array: &GlobalArray<T, D, Local>,
+    packed: &mut Vec<T>,
+) -> Result<()> {
+    let to = turn + route.to;
+    let mut lines = array.lines_of(route.send);
+    if let (Some((_, line)), true) = (lines.next(), route.send.extents[D - 1] == route.send.len()) {
+        return inbox.put_slice(route.rank, to, line);
+    }
+    packed.clear();
+    array.lines_of(route.send).for_each(|(_, line)| packed.extend_from_slice(line));
+    inbox.put_slice(route.rank, to, packed)
+}
+
+/// What a rank sends in a direction: its outermost elements there, in its local box.
+fn border<const D: usize>(own: [usize; D], width: [usize; D], direction: [isize; D]) -> Region<D> {
+    region(own, width, direction, |d| [width[d], own[d]])
+}
+
+/// What a rank receives from a direction: its ghost layer there, in its local box.
+fn layer<const D: usize>(own: [usize; D], width: [usize; D], direction: [isize; D]) -> Region<D> {
+    region(own, width, direction, |d| [0, own[d] + width[d]])
+}
+
+/// A side of a local box; `starts` gives where it begins along a dimension, at the low end and at the high one.
+fn region<const D: usize>(
+    own: [usize; D],
+    width: [usize; D],
+    direction: [isize; D],
+    starts: impl Fn(usize) -> [usize; 2],
+) -> Region<D> {
+    Region {
+        start: std::array::from_fn(|d| match direction[d] {
+            0 => width[d],
+            -1 => starts(d)[0],
+            _ => starts(d)[1],
+        }),
+        extents: std::array::from_fn(|d| if direction[d] == 0 { own[d] } else { width[d] }),
     }
 }
 
