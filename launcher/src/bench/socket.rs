@@ -37,7 +37,7 @@ impl Bare {
     /// If they cannot be connected.
     pub fn connect(world: &World) -> Result<Bare> {
         // Rank 1's network stack, port and addresses.
-        let card = world.alloc::<u64>(2 + 2 * ADDRESSES)?;
+        let addresses = world.alloc::<u64>(2 + 2 * ADDRESSES)?;
         let rank = world.rank();
         let listener = if rank == 1 {
             let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)];
@@ -52,7 +52,7 @@ impl Bare {
                 };
                 words.extend([(u128::from(ip) >> 64) as u64, u128::from(ip) as u64]);
             }
-            card.put_slice(0, 0, &words)?;
+            addresses.put_slice(0, 0, &words)?;
             Some(listener)
         } else {
             None
@@ -60,8 +60,8 @@ impl Bare {
         world.barrier()?;
         let stream = match (rank, listener) {
             (0, _) => {
-                let (is_here, port) = (card.load(0) == stack(), card.load(1) as u16);
-                let ip = |n: usize| u128::from(card.load(2 + 2 * n)) << 64 | u128::from(card.load(3 + 2 * n));
+                let (is_here, port) = (addresses.load(0) == stack(), addresses.load(1) as u16);
+                let ip = |n: usize| u128::from(addresses.load(2 + 2 * n)) << 64 | u128::from(addresses.load(3 + 2 * n));
                 let targets: Vec<IpAddr> = (0..ADDRESSES)
                     .map(ip)
                     .filter(|ip| *ip != 0)

@@ -111,7 +111,7 @@ enum Next {
 
 /// Runs `body` where futures are done at once, and where they are not: over the contract, over a device if there is one,
 /// and on simulated networks that are
-/// orderly, late and without order, next to without room, with cards that do the work themselves, of nodes, and with stragglers.
+/// orderly, late and without order, next to without room, with devices that do the work themselves, of nodes, and with stragglers.
 /// With `BELLWETHER_TRANSPORT=verbs` in the environment over a device only: in an emulated machine the others would take long.
 #[track_caller]
 pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync) {
@@ -143,7 +143,7 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
     sim::check(name, seeds, |seed| {
         let _guard = watchdog::guard(format!("{name} on simulated ranks, seed {seed}"), LIMIT);
         let plain = Config::new(2, seed);
-        let by_cards = Config { memory: Memory::Posted, ..Config::new(2, seed).wild() };
+        let by_devices = Config { memory: Memory::Posted, ..Config::new(2, seed).wild() };
         let few = Config { flow: sim::FlowLimits { slots: 1, credits: 1, ..plain.flow }, ..plain.clone().wild() };
         let nodes = Config::new(3, seed).wild().shared_nodes(&[2]);
         // Rank 0 is no partner of rank 3 in a barrier: no flag of it comes behind what it has posted there, or has no room for.
@@ -154,7 +154,7 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
         for (on, config) in [
             ("an orderly network", plain.clone()),
             ("a wild network", plain.wild()),
-            ("a network of cards", by_cards),
+            ("a network of devices", by_devices),
             ("a network without room", few),
             ("a network of nodes", nodes),
             ("a network with stragglers", late),

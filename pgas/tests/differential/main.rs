@@ -92,8 +92,8 @@ fn alike(name: &str, seeds: u64, script: Script) {
             ("a network in order", plain),
             ("a wild network", wild.clone()),
             ("a network without room", few),
-            ("a network of cards that do the work", Config { memory: Memory::Posted, ..wild.clone() }),
-            ("a network of cards that do the work at once", Config { memory: Memory::Direct, ..wild.clone() }),
+            ("a network whose devices do the work", Config { memory: Memory::Posted, ..wild.clone() }),
+            ("a network whose devices do the work at once", Config { memory: Memory::Direct, ..wild.clone() }),
             ("a network of nodes", wild.clone().shared_nodes(&[2])),
         ] {
             let seen = Simulated::new(config).run(run(3)).expect("the job runs");

@@ -2,10 +2,10 @@
 //! PMIx (`pmix`).
 //!
 //! Each of them is reduced to `Exchange`: a rank puts texts under keys, waits until all ranks have come to a fence, and then gets what
-//! others put before it. `Cards` carries a meeting over that. What a rank of N puts is a card of a few hundred bytes; only rank 0
-//! reads all N of them, and what it makes of them is one card again, so that N ranks send O(N) requests.
+//! others put before it. `Entries` carries a meeting over that. What a rank of N puts is an entry of a few hundred bytes; only rank 0
+//! reads all N of them, and what it makes of them is one entry again, so that N ranks send O(N) requests.
 
-mod cards;
+mod entries;
 mod place;
 mod pmi1;
 mod pmi2;
@@ -18,7 +18,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use self::cards::Cards;
+use self::entries::Entries;
 use super::meeting::{self, Joined};
 use super::surroundings::{self, Get};
 use crate::error::{Error, Result};
@@ -207,7 +207,7 @@ impl Session {
         let exchange = self.exchange.as_mut().expect("kept until the session is over");
         let limit =
             settings.as_ref().map_or_else(|_| Settings::joining_from_env().join_limit, |settings| settings.join_limit);
-        meeting::meet(&mut Cards::new(&mut **exchange, limit), settings)
+        meeting::meet(&mut Entries::new(&mut **exchange, limit), settings)
     }
 
     /// Leaves without a word: the launcher then ends the other ranks, as far as it does so, when this process ends.

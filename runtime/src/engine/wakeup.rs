@@ -27,7 +27,7 @@ use crate::transport::Events;
 pub(super) const UNANNOUNCED: Duration = Duration::from_millis(1);
 /// Longest time that an armed descriptor stays silent. Then its rank looks for dead peers where nobody supervises them, and finds what a
 /// failed ring did not tell it. Chosen: 20 wake-ups a second cost nothing.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Tasks that wait before those of dropped futures are looked for. Chosen.
 const TASKS: usize = 64;
 /// Polls of a driver before it lets tasks run. Chosen.
@@ -445,7 +445,7 @@ impl Engine {
 
     /// Looks for dead peers where nobody else does, if that is due.
     fn look_for_dead(&self, wakeup: &Wakeup) {
-        let is_due = |looked: &Instant| looked.elapsed() >= LOOK;
+        let is_due = |looked: &Instant| looked.elapsed() >= CHECK_EVERY;
         if !self.job.supervised() && self.networks.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
             wakeup.looked.set(Some(Instant::now()));
             self.failures.check_for_dead(&self.networks);
@@ -456,7 +456,7 @@ impl Engine {
     fn longest_silence(&self, wakeup: &Wakeup) -> Option<Duration> {
         let is_brief = self.may_come_unseen() || self.job.may_be_unreachable(self.rank);
         let brief = is_brief.then_some(UNANNOUNCED);
-        let look = (!wakeup.trusts.get()).then_some(LOOK);
+        let look = (!wakeup.trusts.get()).then_some(CHECK_EVERY);
         [brief, self.networks.longest_sleep(), look].into_iter().flatten().min()
     }
 
@@ -485,7 +485,7 @@ impl Engine {
             }
             self.look_for_dead(wakeup);
             // It stays armed, and nothing that was announced is taken back: only the timer goes on.
-            wakeup.set_alarm(LOOK);
+            wakeup.set_alarm(CHECK_EVERY);
             if self.interface.any_waiting() || wakeup.ends.get() != wakeup.job.ends() {
                 wakeup.make_readable();
                 return Ok(true);
@@ -499,7 +499,7 @@ impl Engine {
         is_silent
             && self.job.sleep_word(self.rank).listens()
             && self.is_still_armed(wakeup)
-            && wakeup.due.get().is_some_and(|(_, set)| set == LOOK)
+            && wakeup.due.get().is_some_and(|(_, set)| set == CHECK_EVERY)
             && !wakeup.is_rung()
     }
 

@@ -133,7 +133,7 @@ impl Barrier {
     /// are told that it left.
     pub fn leave(&self, engine: &Engine) {
         if self.meeting.is_under_way() && self.by == By::Dissemination {
-            // Pairs with the Acquire load in `find_deserter`.
+            // Pairs with the Acquire load in `find_who_left`.
             engine.node.status(engine.rank).entered.store(self.meeting.epoch() - 1, Ordering::Release);
         }
     }
@@ -228,7 +228,7 @@ impl Barrier {
         // All puts of this rank must be in effect before others learn that it has entered.
         let quiet = engine.quiet(DOING);
         // Stored even if `quiet` failed: this rank did enter, so peers must not report that it left without entering.
-        // Pairs with the Acquire load in `find_deserter`.
+        // Pairs with the Acquire load in `find_who_left`.
         engine.node.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);
         quiet?;
         match self.by {
@@ -244,20 +244,20 @@ impl Barrier {
     /// Blocks until all ranks have entered.
     fn wait(&self, engine: &Engine, kind: u8, limit: Option<Duration>) -> Result<()> {
         loop {
-            // Anew after each wait, as the deserter that the one before found.
+            // Anew after each wait: the rank that the one before found.
             let mut seen = 0;
-            let (mut ended, mut deserter) = (Ok(Found::Waits), None);
+            let (mut ended, mut left) = (Ok(Found::Waits), None);
             let ready = || {
                 ended = self.meeting.go_on(engine);
                 if !matches!(ended, Ok(Found::Waits)) {
                     return true;
                 }
                 if engine.job.has_news(&mut seen) {
-                    deserter = find_deserter(engine, self.meeting.epoch());
+                    left = find_who_left(engine, self.meeting.epoch());
                     // The barrier may have completed meanwhile.
-                    ended = if deserter.is_some() { self.meeting.go_on(engine) } else { Ok(Found::Waits) };
+                    ended = if left.is_some() { self.meeting.go_on(engine) } else { Ok(Found::Waits) };
                 }
-                deserter.is_some()
+                left.is_some()
             };
             match limit {
                 None => engine.wait_together(DOING, ready).inspect_err(|error| self.note_deadlock(error))?,
@@ -266,8 +266,8 @@ impl Barrier {
             match ended? {
                 Found::Done => break,
                 Found::Waits => {
-                    let rank = deserter.expect("a wait ends with what it waited for, or because a rank has left");
-                    return Err(deserted(engine, deserter, rank));
+                    let rank = left.expect("a wait ends with what it waited for, or because a rank has left");
+                    return Err(left_error(engine, left, rank));
                 }
                 found @ Found::Differs { .. } => self.check_torn(engine, found, kind)?,
             }
@@ -308,7 +308,7 @@ impl Barrier {
         match error {
             // The partner may have left because another rank never entered: then report that rank.
             Error::PeerLost { rank, cause: Loss::Left, doing } if doing.step() != DOING => {
-                deserted(engine, find_deserter(engine, self.meeting.epoch()), rank)
+                left_error(engine, find_who_left(engine, self.meeting.epoch()), rank)
             }
             Error::PeerLost { rank, cause, .. } => Error::PeerLost { rank, cause, doing: DOING.into() },
             other => other,
@@ -335,20 +335,20 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
     }
 }
 
-/// The error for a barrier that `deserter` never entered, or, if there is none, that `rank` left.
+/// The error for a barrier that `left` never entered, or, if there is none, that `rank` left.
 #[cold]
-fn deserted(engine: &Engine, deserter: Option<usize>, rank: usize) -> Error {
+fn left_error(engine: &Engine, left: Option<usize>, rank: usize) -> Error {
     // Of a panic on another host this one hears when the rank has ended.
     let start = Instant::now();
     let is_partial = engine.job.ranks_here() < engine.size && engine.networks.pace().is_none();
     while is_partial && !engine.job.any_lost() && start.elapsed() < CAUSE {
         std::thread::sleep(Duration::from_millis(1));
     }
-    engine.failures.lost(deserter.unwrap_or(rank), Loss::Left, DOING)
+    engine.failures.lost(left.unwrap_or(rank), Loss::Left, DOING)
 }
 
 /// A rank that left without entering this barrier.
 #[cold]
-fn find_deserter(engine: &Engine, epoch: u64) -> Option<usize> {
+fn find_who_left(engine: &Engine, epoch: u64) -> Option<usize> {
     engine.job.first_to_leave(|rank| engine.node.status(rank).entered.load(Ordering::Acquire) < epoch)
 }

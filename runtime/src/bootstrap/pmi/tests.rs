@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::cards::Cards;
+use super::entries::Entries;
 use super::pmi1::{self, Pmi1};
 use super::pmi2::{self, Pmi2};
 use super::pmix::Pmix;
@@ -180,28 +180,28 @@ fn job<R: Send>(
 
 #[test]
 fn ranks_learn_of_their_hosts_and_of_each_other() {
-    // A value of 64 bytes takes a card of many parts.
+    // A value of 64 bytes takes an entry of many parts.
     for (kind, longest) in [(Kind::Pmi1, 1024), (Kind::Pmi1, 64), (Kind::Pmi2, 1024)] {
         for size in [1, 2, 3, 5] {
             let told = job(kind, size, longest, |rank, exchange| {
-                let mut cards = Cards::new(exchange, LIMIT);
+                let mut entries = Entries::new(exchange, LIMIT);
                 // Dealt out to two hosts by turns.
-                let hosts = cards.hosts(&Machine::here(Some(["even", "odd"][rank % 2]))).expect("it is served");
+                let hosts = entries.hosts(&Machine::here(Some(["even", "odd"][rank % 2]))).expect("it is served");
                 assert_eq!((0..size).map(|other| hosts.nodes.of(other)).collect::<Vec<_>>(), of_turns(size));
                 assert_eq!(hosts.local, (rank % 2..size).step_by(2).collect::<Vec<_>>());
                 let others = if rank < 2 { hosts.local.len() - 1 } else { 0 };
                 assert_eq!(hosts.pids, vec![std::process::id(); others]);
                 let mut word = [0u64; 100];
                 word[99] = if rank == 0 { u64::MAX } else { 3 };
-                cards.broadcast(&mut word).expect("it is served");
+                entries.broadcast(&mut word).expect("it is served");
                 assert_eq!((word[0], word[99]), (0, u64::MAX));
                 let mut word = rank as u64;
-                cards.broadcast_on_host(&hosts, &mut word).expect("it is served");
+                entries.broadcast_on_host(&hosts, &mut word).expect("it is served");
                 assert_eq!(word as usize, rank % 2);
                 let well = Outcome::of(&Ok(()));
-                assert!(cards.agree(&well, |_| ()).expect("it is served").is_none());
+                assert!(entries.agree(&well, |_| ()).expect("it is served").is_none());
                 let mine = if rank == size - 1 { Outcome::saying("no room here") } else { well };
-                let (of, outcome) = cards.agree(&mine, |_| ()).expect("it is served").expect("one complains");
+                let (of, outcome) = entries.agree(&mine, |_| ()).expect("it is served").expect("one complains");
                 (of, String::from_utf8_lossy(outcome.text()).into_owned())
             });
             assert_eq!(told, vec![(size - 1, "no room here".to_string()); size]);
@@ -219,7 +219,7 @@ fn hosts_connect_with_the_secret_that_the_exchange_carries() {
     for kind in [Kind::Pmi1, Kind::Pmi2] {
         let linked = job(kind, 3, 1024, |rank, exchange| {
             let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
-            let joined = meeting::meet(&mut Cards::new(exchange, LIMIT), Ok(settings)).expect("it is served");
+            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), Ok(settings)).expect("it is served");
             (joined.rank, joined.nodes.count(), joined.link.expect("a link to other hosts").connections.len())
         });
         assert_eq!(linked, [(0, 3, 2), (1, 3, 1), (2, 3, 1)]);
@@ -233,7 +233,7 @@ fn a_rank_that_cannot_join_is_told_to_all() {
         let said = job(Kind::Pmi2, 3, 1024, |rank, exchange| {
             let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
             let settings = if rank == bad { Err(Error::Start("no settings".into())) } else { Ok(settings) };
-            let joined = meeting::meet(&mut Cards::new(exchange, LIMIT), settings);
+            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), settings);
             joined.map(drop).expect_err("one rank has no settings").to_string()
         });
         assert!(said.iter().all(|said| said.contains("no settings")), "{said:?}");
@@ -244,8 +244,8 @@ fn a_rank_that_cannot_join_is_told_to_all() {
 fn a_limit_without_end_is_one() {
     for kind in [Kind::Pmi1, Kind::Pmi2] {
         job(kind, 2, 1024, |_, exchange| {
-            let mut cards = Cards::new(exchange, Duration::MAX);
-            assert_eq!(cards.hosts(&Machine::here(None)).expect("it is served").local, [0, 1]);
+            let mut entries = Entries::new(exchange, Duration::MAX);
+            assert_eq!(entries.hosts(&Machine::here(None)).expect("it is served").local, [0, 1]);
         });
     }
 }
@@ -259,7 +259,7 @@ fn a_rank_that_does_not_come_is_not_waited_for_longer_than_the_limit() {
     let mut exchange = Pmi1::begin(wire, 0, 2).expect("it is served");
     let began = Instant::now();
     let settings = Ok(Settings::default());
-    let error = meeting::meet(&mut Cards::new(&mut exchange, SHORT), settings).map(drop).expect_err("one is missing");
+    let error = meeting::meet(&mut Entries::new(&mut exchange, SHORT), settings).map(drop).expect_err("one is missing");
     assert!(matches!(error, Error::TimedOut { .. }) && error.to_string().contains("BELLWETHER_JOIN_LIMIT"), "{error}");
     assert!(began.elapsed() < LIMIT / 2);
 }
@@ -278,7 +278,7 @@ fn against(kind: Kind, said: &[u8], closes: bool) -> Error {
             Kind::Pmi1 => Box::new(Pmi1::begin(wire, 0, 2)?),
             _ => Box::new(begin_pmi2(wire)?),
         };
-        Cards::new(&mut *exchange, SHORT).hosts(&Machine::here(None)).map(drop)
+        Entries::new(&mut *exchange, SHORT).hosts(&Machine::here(None)).map(drop)
     };
     let error = calls().expect_err("nobody serves");
     assert!(began.elapsed() < LIMIT / 2, "{error} took {:?}", began.elapsed());
@@ -363,18 +363,18 @@ fn a_server_that_lies_is_told_of() {
         assert!(error.contains(why), "{said:?}: {error}");
         assert!(error.len() < 600, "{error}");
     }
-    let card = |value: &str| {
+    let entry = |value: &str| {
         let head = [init1, "cmd=maxes vallen_max=1024\n", "cmd=my_kvsname kvsname=k\n", "cmd=put_result\n"].concat();
         let said = format!("{head}cmd=barrier_out\n{}", format!("cmd=get_result value={value}\n").repeat(3));
         against(Kind::Pmi1, said.as_bytes(), false).to_string()
     };
-    assert!(card("ffffffff00").contains("instead of"), "{}", card("ffffffff00"));
-    assert!(card("0000").contains("begin with its length"));
-    assert!(card("").contains("begin with its length"));
-    assert!(card("00000001zz").contains("cannot be read"));
+    assert!(entry("ffffffff00").contains("instead of"), "{}", entry("ffffffff00"));
+    assert!(entry("0000").contains("begin with its length"));
+    assert!(entry("").contains("begin with its length"));
+    assert!(entry("00000001zz").contains("cannot be read"));
     // Longer than it says, and of an odd number of digits.
-    assert!(card("0000000100aa").contains("cannot be read"));
-    assert!(card("00000001000").contains("cannot be read"));
+    assert!(entry("0000000100aa").contains("cannot be read"));
+    assert!(entry("00000001000").contains("cannot be read"));
 }
 
 /// The place comes over a port in three lines of their own.

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use super::super::remote_access::EVENTS;
-use super::super::wakeup::{LOOK, UNANNOUNCED, key, poll_one};
+use super::super::wakeup::{CHECK_EVERY, UNANNOUNCED, key, poll_one};
 use super::{Driven, OpenStream, Stream};
 use crate::error::{Error, Result};
 use crate::memory::owner::Owner;
@@ -181,7 +181,7 @@ impl StreamWakeup {
             return Ok(false);
         }
         let (armed, silence) = stream.arm_networks();
-        let look = (!self.trusts.load(Ordering::SeqCst)).then_some(LOOK);
+        let look = (!self.trusts.load(Ordering::SeqCst)).then_some(CHECK_EVERY);
         stream.sleepers.set_timer([silence, look].into_iter().flatten().min().unwrap_or_default());
         Ok(armed)
     }

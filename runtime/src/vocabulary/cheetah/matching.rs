@@ -17,7 +17,7 @@ use self::large::{Large, Owned};
 use self::meeting::{Key, heading};
 use self::request::Request;
 use super::{Controller, Inner};
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::message::id;
 use crate::world::World;
 
@@ -85,6 +85,7 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// As [`Controller::barrier`].
+    #[track_caller]
     pub fn new(controller: &Controller) -> Result<MatchingHandler> {
         let inner = controller.inner("MatchingHandler")?;
         inner.check_may_wait("MatchingHandler")?;
@@ -101,6 +102,7 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::PeerLost`]; [`Error::InvalidArgument`] if it cannot be packed; as [`Controller::poll`].
+    #[track_caller]
     pub fn send<T: serde::Serialize + DeserializeOwned>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
         self.send_with::<Postcard, T>(to, tag, value)
     }
@@ -109,16 +111,17 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// As [`MatchingHandler::send`].
+    #[track_caller]
     pub fn send_with<S: Serialize<T>, T>(&self, to: usize, tag: i32, value: &T) -> Result<()> {
         let mut bytes = Vec::with_capacity(S::size(value));
         S::pack(value, &mut bytes).map_err(|why| Error::InvalidArgument { operation: "send", why })?;
-        let (world, inner) = self.checked(to, "send")?;
+        let (world, inner) = self.checked(to, "send").placed()?;
         if Large::is_large(&world, bytes.len()) {
             inner.offer(&world, to, heading(self.object, tag), Owned::Vec(bytes))?;
         } else {
-            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), &bytes)?;
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), &bytes).placed()?;
         }
-        Self::after_send(&world, inner)
+        Self::after_send(&world, inner).placed()
     }
 
     /// As [`MatchingHandler::send`], of bytes that the program has packed. They are copied.
@@ -126,17 +129,18 @@ impl MatchingHandler {
     /// # Errors
     /// As [`MatchingHandler::send`], and [`Error::OutOfMemory`] if there is no memory for the copy.
     #[inline]
+    #[track_caller]
     pub fn send_bytes(&self, to: usize, tag: i32, bytes: &[u8]) -> Result<()> {
-        let (world, inner) = self.checked(to, "send")?;
+        let (world, inner) = self.checked(to, "send").placed()?;
         if Large::is_large(&world, bytes.len()) {
             let mut value = Value::with_len(bytes.len())?;
             // SAFETY: new room for as many bytes.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.start(), bytes.len()) };
             inner.offer(&world, to, heading(self.object, tag), Owned::Value(value))?;
         } else {
-            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), bytes)?;
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), bytes).placed()?;
         }
-        Self::after_send(&world, inner)
+        Self::after_send(&world, inner).placed()
     }
 
     /// As [`MatchingHandler::send_bytes`]. The value's bytes are sent; if it is large, from where they are.
@@ -146,15 +150,19 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// As [`MatchingHandler::send`].
+    #[track_caller]
     pub unsafe fn send_value(&self, to: usize, tag: i32, value: Value) -> Result<()> {
-        let (world, inner) = self.checked(to, "send")?;
+        let (world, inner) = self.checked(to, "send").placed()?;
         if Large::is_large(&world, value.len()) {
             inner.offer(&world, to, heading(self.object, tag), Owned::Value(value))?;
         } else {
             // SAFETY: written, by the caller.
-            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), unsafe { value.bytes() })?;
+            world
+                .engine()
+                .send_in_order(to, id::MATCHING, heading(self.object, tag), unsafe { value.bytes() })
+                .placed()?;
         }
-        Self::after_send(&world, inner)
+        Self::after_send(&world, inner).placed()
     }
 
     /// The world, which has such a context, and the queues.
@@ -178,6 +186,7 @@ impl MatchingHandler {
     /// # Errors
     /// [`Error::BadMessage`] if the handler would run now and the value is not a `T`; as [`Controller::poll`], which tells of a value that
     /// comes later and is not a `T`.
+    #[track_caller]
     pub fn request<T, F>(&self, from: usize, tag: i32, handler: F) -> Result<()>
     where
         T: serde::Serialize + DeserializeOwned + 'static,
@@ -190,6 +199,7 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// As [`MatchingHandler::request`].
+    #[track_caller]
     pub fn request_with<S, T, F>(&self, from: usize, tag: i32, handler: F) -> Result<()>
     where
         S: Serialize<T> + 'static,
@@ -209,14 +219,16 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// As [`MatchingHandler::request`].
+    #[track_caller]
     pub fn request_raw(&self, from: usize, tag: i32, request: RawRequest) -> Result<()> {
         self.ask(from, tag, Request::Raw(request))
     }
 
     #[inline]
+    #[track_caller]
     fn ask(&self, from: usize, tag: i32, request: Request) -> Result<()> {
-        let (world, inner) = self.checked(from, "request")?;
-        world.engine().poll_alive("polling")?;
+        let (world, inner) = self.checked(from, "request").placed()?;
+        world.engine().poll_alive("polling").placed()?;
         inner.request(Key::new(self.object, from, tag), request)
     }
 
@@ -225,6 +237,7 @@ impl MatchingHandler {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] after [`Controller::finalize`].
+    #[track_caller]
     pub fn close(self) -> Result<()> {
         self.controller.inner("MatchingHandler")?.matching.close(self.object);
         Ok(())

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use self::matching::{MatchingHandler, Postcard, RawRequest, Serialize, Value};
 
 use self::matching::Matching;
-use crate::error::{Error, Result};
+use crate::error::{Error, Placed, Result};
 use crate::message::HandlerId;
 use crate::world::{Builder, RawBells, StartBy, World};
 
@@ -103,6 +103,7 @@ impl Bell {
     ///
     /// # Errors
     /// As [`Controller::poll`].
+    #[track_caller]
     pub fn read(&self, controller: &Controller) -> Result<i32> {
         controller.poll()?;
         Ok(self.0.load(Ordering::Acquire))
@@ -147,6 +148,7 @@ impl Controller {
     /// As [`World::start`]; [`Error::InvalidArgument`] for an option that cannot be understood, for `-mpi` in a build without the
     /// feature `mpi` that neither mpirun nor srun started, for an option that the surroundings contradict, as `-shmem` under mpirun does, and for `-np` with
     /// another number than the controller has that is valid already.
+    #[track_caller]
     pub fn setup(arguments: &mut Vec<String>) -> Result<Controller> {
         let Options { contexts, start } = take_options(arguments)?;
         if let Some(inner) = SET_UP.with_borrow(Weak::upgrade) {
@@ -175,6 +177,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::start`].
+    #[track_caller]
     pub fn setup_with(builder: Builder) -> Result<Controller> {
         let world = Rc::new(builder.open_table().start_unplaced()?);
         let inner = Rc::new(Inner { world: RefCell::new(Some(Rc::clone(&world))), matching: Matching::default() });
@@ -215,6 +218,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] before [`Controller::setup`] and after [`Controller::finalize`].
+    #[track_caller]
     pub fn as_world(&self) -> Result<Rc<World>> {
         self.world("as_world")
     }
@@ -223,6 +227,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] before [`Controller::setup`] and after [`Controller::finalize`].
+    #[track_caller]
     pub fn ncontexts(&self) -> Result<usize> {
         Ok(self.world("ncontexts")?.size())
     }
@@ -231,6 +236,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`Controller::ncontexts`].
+    #[track_caller]
     pub fn mycontext(&self) -> Result<usize> {
         Ok(self.world("mycontext")?.rank())
     }
@@ -244,6 +250,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::put_address`].
+    #[track_caller]
     pub unsafe fn put(
         &self,
         context: usize,
@@ -266,6 +273,7 @@ impl Controller {
     ///
     /// # Errors
     /// As [`World::get_address`].
+    #[track_caller]
     pub unsafe fn get(
         &self,
         context: usize,
@@ -290,6 +298,7 @@ impl Controller {
     /// # Errors
     /// [`Error::InvalidArgument`] before [`Controller::setup`] and after [`Controller::finalize`]. That functions differ is found
     /// by calls between the contexts and by the barrier ([`Error::RanksDiffer`]).
+    #[track_caller]
     pub fn register_function<F>(&self, function: F) -> Result<FunctionId>
     where
         F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
@@ -319,6 +328,7 @@ impl Controller {
     /// controller.finalize()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn register_named<F>(&self, name: &str, function: F) -> Result<FunctionId>
     where
         F: Fn(&Controller, usize, FunctionId, &[u8]) + 'static,
@@ -359,6 +369,7 @@ impl Controller {
     /// [`Error::RankOutOfRange`], [`Error::PeerLost`]; [`Error::RanksDiffer`] if that context registered other
     /// functions; [`Error::OutOfMemory`] if the buffer can never fit. A number that the caller has not registered is an
     /// [`Error::UnknownHandler`] from the next call of the *called* context.
+    #[track_caller]
     pub fn ainvoke(
         &self,
         context: usize,
@@ -368,11 +379,11 @@ impl Controller {
     ) -> Result<()> {
         let world = self.world("ainvoke")?;
         let _held = self.inner("ainvoke")?.matching.hold();
-        world.messages().post_to_function(context, HandlerId::from_number(function), buffer)?;
+        world.messages().post_to_function(context, HandlerId::from_number(function), buffer).placed()?;
         if let Some(bell) = local_bell {
             bell.ring();
         }
-        world.engine().poll_alive("polling").map(drop)
+        world.engine().poll_alive("polling").map(drop).placed()
     }
 
     /// As [`Controller::ainvoke`], but never blocks and keeps nothing: returns whether there was room on the way to that context.
@@ -393,6 +404,7 @@ impl Controller {
     /// controller.finalize()?;
     /// # Ok::<(), bellwether::Error>(())
     /// ```
+    #[track_caller]
     pub fn try_ainvoke(
         &self,
         context: usize,
@@ -402,7 +414,7 @@ impl Controller {
     ) -> Result<bool> {
         let world = self.world("try_ainvoke")?;
         let _held = self.inner("try_ainvoke")?.matching.hold();
-        let sent = world.messages().try_post_to_function(context, HandlerId::from_number(function), buffer)?;
+        let sent = world.messages().try_post_to_function(context, HandlerId::from_number(function), buffer).placed()?;
         if let Some(bell) = local_bell.filter(|_| sent) {
             bell.ring();
         }
@@ -427,6 +439,7 @@ impl Controller {
     /// # Errors
     /// As [`World::poll`].
     #[inline]
+    #[track_caller]
     pub fn poll(&self) -> Result<usize> {
         self.world("poll")?.engine().poll_alive("polling")
     }
@@ -462,6 +475,7 @@ impl Controller {
     /// As [`Controller::barrier`]; [`Error::UnknownHandler`] if a call is left of a function that this context never registered.
     /// Where no collective call can be made, inside a function or another such call, nothing has happened, and the controller stays
     /// valid.
+    #[track_caller]
     pub fn finalize(&self) -> Result<()> {
         let world = self.waiting_world("finalize")?;
         world.check_may_begin("finalize")?;

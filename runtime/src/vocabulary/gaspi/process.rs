@@ -60,7 +60,7 @@ const INIT: u64 = 0x6761_7370;
 /// ```
 pub struct Process {
     /// Before the world, which its queues are contexts of.
-    desk: Desk,
+    shared: LastOwner,
     pub(super) monitor: Monitor,
     rank: usize,
     size: usize,
@@ -69,9 +69,9 @@ pub struct Process {
 }
 
 /// The last owner of what threads share.
-struct Desk(Arc<Shared>);
+struct LastOwner(Arc<Shared>);
 
-impl Drop for Desk {
+impl Drop for LastOwner {
     fn drop(&mut self) {
         drop(self.0.take_queues());
     }
@@ -107,7 +107,14 @@ impl Process {
             _ => NetworkType::Other,
         };
         let state = State::new(&world, Arc::clone(&shared));
-        Ok(Process { desk: Desk(shared), monitor: Monitor::new(world, state), rank, size, has_network, network_type })
+        Ok(Process {
+            shared: LastOwner(shared),
+            monitor: Monitor::new(world, state),
+            rank,
+            size,
+            has_network,
+            network_type,
+        })
     }
 
     /// Leaves the job, when all processes have called this. Collective.
@@ -115,8 +122,8 @@ impl Process {
     /// # Errors
     /// As [`World::finish`].
     pub fn finish(self) -> RuntimeResult<()> {
-        let Process { monitor, desk, .. } = self;
-        drop(desk);
+        let Process { monitor, shared, .. } = self;
+        drop(shared);
         let Some((world, arrivals)) = monitor.into_world() else { return Ok(()) };
         let outcome = World::finish(world);
         arrivals.print_all();
@@ -126,7 +133,7 @@ impl Process {
     /// What threads use without the world.
     #[inline(always)]
     pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.desk.0
+        &self.shared.0
     }
 
     /// This process's number and how many there are, in every phase.

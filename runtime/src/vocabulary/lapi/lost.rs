@@ -8,7 +8,7 @@ use super::domain::Domain;
 use super::event::NOBODY;
 
 /// How often the thread of interrupt mode looks for dead peers where no supervisor does. Chosen: as waits do between two sleeps, at most.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a task knows about lost ones.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Domain {
 
     /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps nobody else looks for dead peers.
     pub(super) fn look_for_lost(&self) {
-        let is_due = || self.lost.looked.get().is_none_or(|looked| looked.elapsed() >= LOOK);
+        let is_due = || self.lost.looked.get().is_none_or(|looked| looked.elapsed() >= CHECK_EVERY);
         if self.owes() {
             if is_due() {
                 self.lost.looked.set(Some(Instant::now()));

@@ -85,6 +85,7 @@ impl Worker {
     /// # Errors
     /// [`codes::INVALID_PARAM`] for an epoll descriptor without the feature, or one that takes no descriptor; [`codes::IO_ERROR`] without
     /// descriptors to be had.
+    #[track_caller]
     pub fn create(world: &World, params: &Params<'_>) -> std::result::Result<Worker, Status> {
         let has_feature = params.features & FEATURE_WAKEUP != 0;
         if !has_feature && params.event_fd.is_some() {
@@ -113,6 +114,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`codes::INVALID_PARAM`] without the feature; [`codes::UNSUPPORTED`] if the program gave an epoll descriptor.
+    #[track_caller]
     pub fn efd(&self) -> std::result::Result<BorrowedFd<'_>, Status> {
         let wake_up = self.wake_up()?;
         if self.outer.is_some() { Err(Status(codes::UNSUPPORTED)) } else { Ok(wake_up.as_fd()) }
@@ -123,6 +125,7 @@ impl Worker {
     /// # Errors
     /// [`codes::BUSY`] if events wait to be handled, or one was signalled: it is not armed; [`codes::INVALID_PARAM`] without the feature;
     /// those of [`WakeUp::arm`].
+    #[track_caller]
     pub fn arm(&self) -> std::result::Result<(), Status> {
         match self.wake_up()?.arm()? {
             crate::world::Arm::Armed => Ok(()),
@@ -134,6 +137,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`codes::INVALID_PARAM`] without the feature; those of [`WakeUp::wait`].
+    #[track_caller]
     pub fn wait(&self) -> std::result::Result<(), Status> {
         Ok(self.wake_up()?.wait()?)
     }
@@ -150,6 +154,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`codes::INVALID_PARAM`] without the feature; [`codes::IO_ERROR`].
+    #[track_caller]
     pub fn signal(&self) -> std::result::Result<(), Status> {
         Ok(self.wake_up()?.signal()?)
     }
@@ -158,6 +163,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`codes::INVALID_PARAM`] without the feature.
+    #[track_caller]
     pub fn signaller(&self) -> std::result::Result<Signal, Status> {
         Ok(Signal { signaller: self.wake_up()?.signaller() })
     }
@@ -194,6 +200,7 @@ impl Signal {
     ///
     /// # Errors
     /// [`codes::IO_ERROR`].
+    #[track_caller]
     pub fn signal(&self) -> std::result::Result<(), Status> {
         Ok(self.signaller.signal()?)
     }

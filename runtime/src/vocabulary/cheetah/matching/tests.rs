@@ -146,6 +146,35 @@ fn calls_that_only_send_run_no_function() {
     done.expect("ranks start");
 }
 
+/// The error was told with the line of this file.
+fn at_line<T>(outcome: Result<T>, line: u32) {
+    let message = outcome.err().expect("an error").to_string();
+    assert!(message.contains(&format!("called at {}:{line}", file!())), "line {line}: {message}");
+}
+
+#[test]
+#[rustfmt::skip]
+fn calls_name_the_line_of_the_program() {
+    let done = Threads::new(2).deadline(Duration::from_secs(60)).build(|builder| {
+        let controller = Controller::setup_with(builder).expect("set up");
+        let nothing = controller.register_function(|_, _, _, _| {}).expect("registered");
+        let matching = MatchingHandler::new(&controller).expect("both");
+        let mut word = 0u64;
+        let at = (&raw mut word).expose_provenance();
+        // SAFETY: nothing is written where there is no context.
+        at_line(unsafe { controller.put(2, at, &[1; 8], None, None) }, line!());
+        // SAFETY: as above.
+        at_line(unsafe { controller.get(2, at, at as *mut u8, 8, None, None) }, line!());
+        at_line(controller.ainvoke(2, nothing, &[], None), line!());
+        at_line(controller.try_ainvoke(2, nothing, &[], None), line!());
+        at_line(matching.send(2, 1, &7), line!());
+        at_line(matching.request(2, 1, |_: &mut i32| ()), line!());
+        controller.barrier().expect("both");
+        controller.finalize().expect("both");
+    });
+    done.expect("ranks start");
+}
+
 /// Rank 1 does not poll before rank 0 has sent more than message memory holds, small values and large ones.
 #[test]
 fn a_send_never_waits_for_its_receiver() {

@@ -10,10 +10,10 @@ use crate::bootstrap::meeting::{Carrier, Complaint, Hosts, Outcome, first_compla
 use crate::error::{Error, Result};
 use crate::membership::nodes::Nodes;
 
-/// Digits that tell a card's length, at its beginning.
+/// Digits that tell an entry's length, at its beginning.
 const LENGTH: usize = 8;
-/// Most bytes of a card: the hosts of a million ranks that are dealt out by turns take 8 each.
-const CARD: usize = 8 << 20;
+/// Most bytes of an entry: the hosts of a million ranks that are dealt out by turns take 8 each.
+const ENTRY: usize = 8 << 20;
 /// Bytes of a value that are used, even if more were possible: what Slurm and hydra say is their most counts the zero at the end.
 const VALUE: usize = 1000;
 
@@ -21,9 +21,9 @@ const VALUE: usize = 1000;
 const LONGEST_WAIT: Duration = Duration::from_secs(1_000_000_000);
 
 /// Carries a meeting over an exchange.
-pub(super) struct Cards<'a> {
+pub(super) struct Entries<'a> {
     exchange: &'a mut dyn Exchange,
-    /// Counts the cards that each rank has put, so that every key is new.
+    /// Counts the entries that each rank has put, so that every key is new.
     round: u32,
     /// How long this rank waits for others.
     limit: Duration,
@@ -37,9 +37,9 @@ struct Verdict {
     outcome: Outcome,
 }
 
-impl<'a> Cards<'a> {
-    pub(super) fn new(exchange: &'a mut dyn Exchange, limit: Duration) -> Cards<'a> {
-        Cards { exchange, round: 0, limit: limit.min(LONGEST_WAIT) }
+impl<'a> Entries<'a> {
+    pub(super) fn new(exchange: &'a mut dyn Exchange, limit: Duration) -> Entries<'a> {
+        Entries { exchange, round: 0, limit: limit.min(LONGEST_WAIT) }
     }
 
     fn part(&self) -> usize {
@@ -50,10 +50,10 @@ impl<'a> Cards<'a> {
         format!("bellwether-{}-{rank}-{part}", self.round)
     }
 
-    /// Puts this rank's card of this round. Zeros at its end are not sent.
-    fn put(&mut self, card: &[u8]) -> Result<()> {
-        let shown = card.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let text = encode(&card[..shown]);
+    /// Puts this rank's entry of this round. Zeros at its end are not sent.
+    fn put(&mut self, entry: &[u8]) -> Result<()> {
+        let shown = entry.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let text = encode(&entry[..shown]);
         for (part, text) in text.as_bytes().chunks(self.part()).enumerate() {
             let key = self.key(self.exchange.rank(), part);
             self.exchange.put(&key, std::str::from_utf8(text).expect("digits"))?;
@@ -61,13 +61,13 @@ impl<'a> Cards<'a> {
         Ok(())
     }
 
-    /// Gets rank `from`'s card of this round, of at most `most` bytes.
+    /// Gets rank `from`'s entry of this round, of at most `most` bytes.
     fn get(&mut self, from: usize, most: usize) -> Result<Vec<u8>> {
-        let wrong = |what: String| Error::Start(format!("the launcher brought a card of rank {from} that {what}"));
+        let wrong = |what: String| Error::Start(format!("the launcher brought an entry of rank {from} that {what}"));
         let mut text = self.exchange.get(from, &self.key(from, 0))?;
         let length = text.get(..LENGTH).and_then(|digits| usize::from_str_radix(digits, 16).ok());
         let Some(length) = length else { return Err(wrong("does not begin with its length".into())) };
-        if length > most.min(CARD) {
+        if length > most.min(ENTRY) {
             return Err(wrong(format!("has {length} bytes instead of {most} at most")));
         }
         let whole = LENGTH + 2 * length;
@@ -82,15 +82,15 @@ impl<'a> Cards<'a> {
             text += &more;
         }
         match decode(&text) {
-            Some(card) if card.len() == length => Ok(card),
+            Some(entry) if entry.len() == length => Ok(entry),
             _ => Err(wrong("cannot be read".into())),
         }
     }
 
     fn get_value<T: Pod>(&mut self, from: usize) -> Result<T> {
-        let card = self.get(from, size_of::<T>())?;
+        let entry = self.get(from, size_of::<T>())?;
         let mut value = T::zeroed();
-        bytemuck::bytes_of_mut(&mut value)[..card.len()].copy_from_slice(&card);
+        bytemuck::bytes_of_mut(&mut value)[..entry.len()].copy_from_slice(&entry);
         Ok(value)
     }
 
@@ -127,7 +127,7 @@ impl<'a> Cards<'a> {
         Ok(())
     }
 
-    /// The layout of the hosts that rank 0 has found, as a card: a first byte that is not 0, then rows of ranks; or 2, and what is wrong.
+    /// The layout of the hosts that rank 0 has found, as an entry: a first byte that is not 0, then rows of ranks; or 2, and what is wrong.
     fn find_hosts(&mut self) -> Result<Vec<u8>> {
         let machines: Vec<Machine> =
             (0..self.exchange.size()).map(|rank| self.get_value(rank)).collect::<Result<_>>()?;
@@ -144,22 +144,22 @@ impl<'a> Cards<'a> {
 const ROWS: u8 = 1;
 const WRONG: u8 = 2;
 
-/// The hosts of the ranks: each row is how many ranks in turn are on which host. Both are one more than 0, and so the card
+/// The hosts of the ranks: each row is how many ranks in turn are on which host. Both are one more than 0, and so the entry
 /// does not end with a zero.
 fn rows(hosts: &[u32]) -> Vec<u8> {
-    let mut card = vec![ROWS];
+    let mut entry = vec![ROWS];
     for row in hosts.chunk_by(|one, next| one == next) {
-        card.extend((row.len() as u32).to_le_bytes());
-        card.extend(row[0].to_le_bytes());
+        entry.extend((row.len() as u32).to_le_bytes());
+        entry.extend(row[0].to_le_bytes());
     }
-    card.push(ROWS);
-    card
+    entry.push(ROWS);
+    entry
 }
 
 /// The host of each of `size` ranks.
-fn read_rows(card: &[u8], size: usize) -> Result<Vec<u32>> {
+fn read_rows(entry: &[u8], size: usize) -> Result<Vec<u32>> {
     let wrong = || Error::Start("the launcher brought a list of hosts that cannot be read".into());
-    let rows = match card {
+    let rows = match entry {
         [WRONG, why @ ..] => return Err(Error::Start(String::from_utf8_lossy(why).into_owned())),
         [ROWS, rows @ .., ROWS] if rows.len() % 8 == 0 => rows,
         _ => return Err(wrong()),
@@ -178,7 +178,7 @@ fn read_rows(card: &[u8], size: usize) -> Result<Vec<u32>> {
     if hosts.len() == size { Ok(hosts) } else { Err(wrong()) }
 }
 
-impl Carrier for Cards<'_> {
+impl Carrier for Entries<'_> {
     fn rank(&self) -> usize {
         self.exchange.rank()
     }
@@ -198,8 +198,8 @@ impl Carrier for Cards<'_> {
             self.put(&found)?;
         }
         self.fence()?;
-        let card = if rank == 0 { found } else { self.get(0, CARD)? };
-        let hosts = read_rows(&card, size)?;
+        let entry = if rank == 0 { found } else { self.get(0, ENTRY)? };
+        let hosts = read_rows(&entry, size)?;
         let nodes = Nodes::of_each(&hosts);
         let local: Vec<usize> = (0..size).filter(|other| hosts[*other] == hosts[rank]).collect();
         let mut pids = Vec::new();
@@ -249,11 +249,11 @@ impl Carrier for Cards<'_> {
     }
 }
 
-/// A card as text: its length, and two digits for each byte. All exchanges carry letters and digits.
-fn encode(card: &[u8]) -> String {
+/// An entry as text: its length, and two digits for each byte. All exchanges carry letters and digits.
+fn encode(entry: &[u8]) -> String {
     use std::fmt::Write;
-    let mut text = format!("{:0LENGTH$x}", card.len());
-    card.iter().for_each(|byte| write!(text, "{byte:02x}").expect("memory has room"));
+    let mut text = format!("{:0LENGTH$x}", entry.len());
+    entry.iter().for_each(|byte| write!(text, "{byte:02x}").expect("memory has room"));
     text
 }
 
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_card_survives_as_text() {
-        for card in [&b""[..], b"\0", b"\xff\0\x7f", &[7; 3000]] {
-            assert_eq!(decode(&encode(card)).as_deref(), Some(card));
+        for entry in [&b""[..], b"\0", b"\xff\0\x7f", &[7; 3000]] {
+            assert_eq!(decode(&encode(entry)).as_deref(), Some(entry));
         }
         for text in ["", "0000000", "00000001f", "00000001fg", "00000001é"] {
             assert_eq!(decode(text), None, "{text}");
@@ -284,12 +284,12 @@ mod tests {
     #[test]
     fn a_list_of_hosts_is_read_or_refused() {
         for hosts in [&[0][..], &[0, 0, 0], &[0, 1, 0, 1, 2], &[0, 1, 1]] {
-            let card = rows(hosts);
-            assert_ne!(card.last(), Some(&0));
-            assert_eq!(read_rows(&card, hosts.len()).expect("just written"), hosts);
-            assert!(read_rows(&card, hosts.len() + 1).is_err());
-            assert!(read_rows(&card, hosts.len() - 1).is_err());
-            assert!(read_rows(&card[..card.len() - 1], hosts.len()).is_err());
+            let entry = rows(hosts);
+            assert_ne!(entry.last(), Some(&0));
+            assert_eq!(read_rows(&entry, hosts.len()).expect("just written"), hosts);
+            assert!(read_rows(&entry, hosts.len() + 1).is_err());
+            assert!(read_rows(&entry, hosts.len() - 1).is_err());
+            assert!(read_rows(&entry[..entry.len() - 1], hosts.len()).is_err());
         }
         // A host that comes before its number's turn, or a number of ranks that fits no memory.
         assert!(read_rows(&rows(&[1, 0]), 2).is_err());
