@@ -317,10 +317,10 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         let turn = self.turn(self.finished);
         self.bells[self.finished as usize % 2].wait((self.finished / 2 + 1) * self.neighbours)?;
         for route in &self.routes {
-            if let Some(direct) = &route.direct {
-                if direct.copy(self.finished + 1, array, route.receive)? {
-                    continue;
-                }
+            if let Some(direct) = &route.direct
+                && direct.copy(self.finished + 1, array, route.receive)?
+            {
+                continue;
             }
             let mut from = turn + route.from;
             for (_, line) in array.lines_of_mut(route.receive) {

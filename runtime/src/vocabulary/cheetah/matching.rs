@@ -157,10 +157,8 @@ impl MatchingHandler {
             inner.offer(&world, to, heading(self.object, tag), Owned::Value(value))?;
         } else {
             // SAFETY: written, by the caller.
-            world
-                .engine()
-                .send_in_order(to, id::MATCHING, heading(self.object, tag), unsafe { value.bytes() })
-                .placed()?;
+            let bytes = unsafe { value.bytes() };
+            world.engine().send_in_order(to, id::MATCHING, heading(self.object, tag), bytes).placed()?;
         }
         Self::after_send(&world, inner).placed()
     }
