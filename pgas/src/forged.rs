@@ -385,21 +385,78 @@ change! {
     change_u64, u64;
 }
 
-/// Feeds one rank alone with pointers made of these bytes.
+/// SplitMix64 (Steele, Lea and Flood 2014).
+fn seeded(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+}
+
+/// Feeds one rank alone with pointers made of these bytes. It lives as long as the process: its start takes longer than many inputs.
 #[cfg(fuzzing)]
 pub fn feed_pointers(bytes: &[u8]) {
-    bellwether_runtime::threads(1, |world| {
-        let mut attack = Attack::new(world).expect("one rank alone");
-        let before = attack.library_memory();
+    use std::sync::{Mutex, OnceLock, mpsc};
+
+    static RANK: OnceLock<Mutex<(mpsc::Sender<Vec<u8>>, mpsc::Receiver<()>)>> = OnceLock::new();
+    let rank = RANK.get_or_init(|| {
+        let ((inputs, input), (done, ended)) = (mpsc::channel::<Vec<u8>>(), mpsc::channel());
+        let input = Mutex::new(input);
+        std::thread::spawn(move || {
+            bellwether_runtime::threads(1, |world| {
+                let mut attack = Attack::new(world).expect("one rank alone");
+                let before = attack.library_memory();
+                for (number, bytes) in input.lock().expect("of this thread alone").iter().enumerate() {
+                    attack.feed(&bytes);
+                    // It is large, and a write that reaches it fails at once because it is not refused.
+                    if number % 64 == 0 {
+                        assert!(
+                            attack.library_memory() == before,
+                            "the library's memory was changed by one of 64 inputs"
+                        );
+                    }
+                    done.send(()).expect("the fuzzer waits");
+                }
+            })
+            .expect("one rank alone");
+        });
+        Mutex::new((inputs, ended))
+    });
+    let rank = rank.lock().expect("a failure ends the process");
+    rank.0.send(bytes.to_vec()).expect("the rank lives");
+    rank.1.recv().expect("the rank lives");
+}
+
+#[cfg(fuzzing)]
+impl Attack<'_> {
+    fn feed(&mut self, bytes: &[u8]) {
+        // So that a finding fails again without the inputs before it.
+        self.clear().expect("one rank alone");
         let mut words =
             bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        // Few bytes stand for many pointers, too: what a fuzzer begins with would else be zeros nearly everywhere.
+        let seed =
+            bytes.iter().fold(bytes.len() as u64, |seed, byte| seed.wrapping_mul(257).wrapping_add((*byte).into()));
+        let mut more = seeded(seed);
         while words.len() > 0 {
-            attack.attempt(&mut || words.next().unwrap_or(0));
+            self.attempt(&mut || words.next().unwrap_or_else(&mut more));
         }
-        assert!(attack.library_memory() == before, "the library's memory was changed");
-        attack.verify().expect("one rank alone");
-    })
-    .expect("one rank alone");
+        (0..8).for_each(|_| self.attempt(&mut more));
+        self.verify().expect("one rank alone");
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        for rank in 0..self.world.size() {
+            for shared in &self.shared {
+                shared.put_slice(rank, 0, &vec![0; shared.len()])?;
+            }
+            self.array.pointer(16 * rank)?.slice(16).put(self.world, &[0; 16])?;
+        }
+        self.parts.iter_mut().flat_map(|part| &mut part.bytes).for_each(|bytes| bytes.fill(0));
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -419,14 +476,7 @@ mod tests {
         world.barrier()?;
         if world.rank() == world.size() - 1 {
             let before = attack.library_memory();
-            let mut state = 15u64;
-            // SplitMix64 (Steele, Lea and Flood 2014).
-            let mut next = || {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let word = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-                word ^ word >> 31
-            };
+            let mut next = seeded(15);
             (0..attempts).for_each(|_| attack.attempt(&mut next));
             assert!(attack.library_memory() == before, "the library's memory was changed");
             let library: usize = before.iter().map(Vec::len).sum();

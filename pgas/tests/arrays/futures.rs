@@ -109,7 +109,7 @@ enum Next {
     Dropped,
 }
 
-/// Runs `body` where futures are done at once, and where they are not: over the contract, over a device if there is one,
+/// Runs `body` where futures are done at once, and where they are not: over the contract, over TCP, over a device if there is one,
 /// and on simulated networks that are
 /// orderly, late and without order, next to without room, with devices that do the work themselves, of nodes, and with stragglers.
 /// With `BELLWETHER_TRANSPORT=verbs` in the environment over a device only: in an emulated machine the others would take long.
@@ -126,7 +126,9 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
         if !by_device {
             check("mapped memory", Threads::new(ranks).run(&body));
         }
-        for (on, transport) in [("verbs", Transport::Verbs), ("the contract", Transport::ShmContract)] {
+        for (on, transport) in
+            [("verbs", Transport::Verbs), ("the contract", Transport::ShmContract), ("TCP", Transport::Tcp)]
+        {
             if by_device && transport != Transport::Verbs {
                 continue;
             }

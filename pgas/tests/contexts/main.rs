@@ -451,7 +451,7 @@ fn what_is_in_flight_does_not_reach_memory_that_was_freed() {
             drop(old);
             // One that is dropped with something in flight, too.
             let new = world.alloc::<u64>(64)?;
-            assert!(round == 0 || new.offset() == place || world.size() > 0);
+            assert_eq!(new.offset(), place, "the freed memory is not used again, in round {round}");
             let mut read = [1; 64];
             new.read(0, &mut read);
             assert_eq!(read, [0; 64]);
