@@ -47,21 +47,6 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
 }
 
 #[test]
-fn a_call_whose_closure_panics_is_answered_with_what_it_said() {
-    for settings in [[("BELLWETHER_ENCRYPT", "off")], [("BELLWETHER_ENCRYPT", "on")]] {
-        // With time for rank 2 to tell it after the end of rank 1.
-        let mut ring = launched(RING, 3);
-        ring.env("BELLWETHER_TRANSPORT", "tcp").envs(settings).args(["handler", "1"]);
-        let outcome = run(&mut ring, LIMIT).expect_failure();
-        // Of rank 2, which called.
-        assert!(outcome.stderr.contains("Error: rank 1: `ring::run::{{closure}}` panicked at "), "{outcome:#?}");
-        assert!(outcome.stderr.contains(": no 7 here; that rank ends unless"), "{outcome:#?}");
-        assert!(outcome.stderr.contains("bellwether: rank 1 (pid "), "{outcome:#?}");
-        assert!(outcome.stderr.contains("failed first: exit 101"), "{outcome:#?}");
-    }
-}
-
-#[test]
 fn ranks_go_on_after_a_death() {
     for victim in ["0", "2"] {
         let mut job = launched(START, 4);

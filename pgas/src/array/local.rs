@@ -109,12 +109,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         self.lines_of_mut(self.interior())
     }
 
-    /// Copies `count` elements of the local box of `rank`, from `there` on, to those of this one that begin at `here`.
-    pub(super) fn copy_line(&mut self, here: [usize; D], count: usize, rank: usize, there: usize) -> Result<()> {
+    /// Copies `count` elements of the local box of `rank`, which is mapped, from `there` on, to those of this one that begin at `here`. Other
+    /// ranks may read other elements of this box meanwhile.
+    ///
+    /// # Panics
+    /// If one of the ranges is not in its box.
+    pub(super) fn copy_line(&mut self, here: [usize; D], count: usize, rank: usize, there: usize) {
         let at = self.place(&here);
-        // SAFETY: as in `local_mut`; the range is checked, so that it is a part of the box.
-        let line = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start, self.local_len()) };
-        self.memory.get_slice(rank, there, &mut line[at..at + count])
+        assert!(at + count <= self.local_len(), "{count} elements from {at} on");
+        // SAFETY: a part of the box, as just checked; as in `local_mut` nobody else has it.
+        let line = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start.add(at), count) };
+        self.memory.get_slice(rank, there, line).expect("mapped memory, and a range inside it");
     }
 
     pub(super) fn lines_of_mut(&mut self, region: Region<D>) -> impl Iterator<Item = ([usize; D], &mut [T])> {

@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use super::{OneThread, World};
 use crate::engine::{Background, Engine};
-use crate::error::{Error, Placed, Result};
+use crate::error::{Error, Loss, Placed, Result};
 use crate::settings::Settings;
 
 /// Makes progress for one rank. Cheap to copy; belongs to the thread of its world, and works as long as that lives.
@@ -222,11 +222,13 @@ impl Progress {
         self.engine.waiting.patience().crowded
     }
 
-    /// Whether a rank is known to have ended, by itself or not.
+    /// Whether a rank of this host is known to have ended, so that it reads and writes nothing more. Looks for that where nobody else does.
     #[doc(hidden)]
     #[cold]
-    pub fn is_lost(&self, rank: usize) -> bool {
-        self.engine.job.loss(rank).is_some()
+    pub fn has_ended(&self, rank: usize) -> bool {
+        self.engine.look_for_dead_peers();
+        let loss = self.engine.job.loss(rank);
+        loss.is_some_and(|loss| !matches!(loss, Loss::Overdue | Loss::Disconnected))
     }
 
     /// The settings of this rank.

@@ -7,13 +7,13 @@
 //! 2. [`State::Copying`], by the neighbour;
 //! 3. [`State::Copied`], by the neighbour: the owner's call may return.
 //!
-//! An owner that is not told soon puts the border into the neighbour's inbox and makes the word [`State::Sent`] in place of 2. So it never
-//! waits for what the neighbour's program does between the start of its exchange and the end.
+//! If the neighbour does not begin to copy within some polls, the owner puts the border into its inbox and makes the word
+//! [`State::Sent`] in place of 2. So it never waits for what the neighbour's program does between the start of its exchange and the end.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bellwether_runtime::{Pod, Progress, Result, Symmetric};
+use bellwether_runtime::{Pod, Progress, Symmetric};
 
 use super::super::index::{Region, offset};
 use super::super::{GlobalArray, Local};
@@ -22,9 +22,12 @@ use super::super::{GlobalArray, Local};
 pub(super) const LINE: usize = 8;
 /// Lines of a border that are shorter, in bytes, are packed and put: read one by one each would cost a transfer of its own.
 const SHORTEST: usize = 64;
-/// Looks at the word of a border before the owner puts it into the inbox, where every rank has a core. Chosen: longer than a neighbour takes
-/// that is in the call too.
-const LOOKS: u32 = 1000;
+/// Polls of the words, over all borders of an exchange, before the owner puts what is left into inboxes, where every rank has a core.
+/// Chosen: longer than a neighbour takes that is in the call too.
+const POLLS: u32 = 1000;
+/// Polls of the word of a border that a neighbour copies, with a yield after each, between two looks whether that rank has ended, which may
+/// take a system call.
+const YIELDS: u32 = 1000;
 
 /// What has become of a border in an exchange.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,40 +74,35 @@ impl<const D: usize> Direct<D> {
         self.there().store(word(number, State::Ready), Ordering::Release);
     }
 
-    /// Copies the neighbour's border into `layer`, a ghost layer of `array`. Whether the neighbour lets it; if not, the border is in the
-    /// inbox.
-    pub(super) fn copy<T: Pod>(
-        &self,
-        number: u64,
-        array: &mut GlobalArray<T, D, Local>,
-        layer: Region<D>,
-    ) -> Result<bool> {
+    /// Copies the neighbour's border into `layer`, a ghost layer of `array`, and returns whether the neighbour lets it. If not, the border is
+    /// in the inbox.
+    pub(super) fn copy<T: Pod>(&self, number: u64, array: &mut GlobalArray<T, D, Local>, layer: Region<D>) -> bool {
         let (ready, copying) = (word(number, State::Ready), word(number, State::Copying));
         // Pairs with the Release in `let_copy`, and in `conclude` where the border was sent after all.
         if self.here().compare_exchange(ready, copying, Ordering::Acquire, Ordering::Acquire).is_err() {
-            return Ok(false);
+            return false;
         }
         for (here, there) in layer.lines().zip(self.region.lines()) {
-            array.copy_line(here, layer.extents[D - 1], self.rank, offset(&self.extents, &there))?;
+            array.copy_line(here, layer.extents[D - 1], self.rank, offset(&self.extents, &there));
         }
         // Release: the owner changes its border after this. Pairs with the Acquire in `conclude`.
         self.here().store(word(number, State::Copied), Ordering::Release);
-        Ok(true)
+        true
     }
 
-    /// Waits until the neighbour has copied this rank's border or, if it does not begin soon, has `send` put it into the inbox there.
-    pub(super) fn conclude(&self, number: u64, progress: &Progress, mut send: impl FnMut()) {
+    /// Waits until the neighbour has copied this rank's border. If it does not begin within the `polls` left, which are counted down, `send`
+    /// puts the border into the inbox there.
+    pub(super) fn conclude(&self, number: u64, progress: &Progress, polls: &mut u32, mut send: impl FnMut()) {
         let (ready, copying) = (word(number, State::Ready), word(number, State::Copying));
-        let most = if progress.is_crowded() { 0 } else { LOOKS };
-        let mut looks = 0;
+        let mut yields = 0;
         loop {
             // Pairs with the Release in `copy`.
             let now = self.there().load(Ordering::Acquire);
             if now != ready && now != copying {
                 return;
             }
-            looks += 1;
-            if looks <= most {
+            if *polls > 0 {
+                *polls -= 1;
                 std::hint::spin_loop();
             } else if now == ready {
                 send();
@@ -113,16 +111,20 @@ impl<const D: usize> Direct<D> {
                 if self.there().compare_exchange(ready, sent, Ordering::Release, Ordering::Relaxed).is_ok() {
                     return;
                 }
-            } else if progress.is_lost(self.rank) {
-                return;
             } else {
                 std::thread::yield_now();
+                yields += 1;
+                // Only an end is one: a rank that is late, or out of reach of a network, may still read.
+                if yields % YIELDS == 0 && progress.has_ended(self.rank) {
+                    return;
+                }
             }
         }
     }
 
     fn there(&self) -> &AtomicU64 {
-        // SAFETY: an aligned word of the halo's memory, which lives as long as this, is mapped, and is only accessed by atomics.
+        // SAFETY: an aligned word of the halo's memory, which is mapped and only accessed by atomics. The halo has this, and memory is
+        // used again only when all ranks have dropped it.
         unsafe { self.there.as_ref() }
     }
 
@@ -130,6 +132,12 @@ impl<const D: usize> Direct<D> {
         // SAFETY: as above.
         unsafe { self.here.as_ref() }
     }
+}
+
+/// Polls for [`Direct::conclude`] in an exchange.
+pub(super) fn polls(progress: &Progress) -> u32 {
+    // With more ranks than cores the neighbour may wait for this one's core.
+    if progress.is_crowded() { 0 } else { POLLS }
 }
 
 /// A word of exchange `number`, from 1. Words start as 0.

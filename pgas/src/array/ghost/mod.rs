@@ -173,8 +173,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         Ok(Pending { array: self })
     }
 
-    /// Renews all ghost layers: starts an exchange and finishes it. A neighbour on the same node that makes this call too copies this
-    /// rank's border from where it is; otherwise each border is copied twice, as by [`GlobalArray::start_exchange`].
+    /// Renews all ghost layers: starts an exchange and finishes it. A neighbour on the same node may copy this rank's border from where it is
+    /// while the call waits, if the border has lines of 64 bytes or more; other borders are copied twice, as by
+    /// [`GlobalArray::start_exchange`].
     ///
     /// # Errors
     /// As [`GlobalArray::start_exchange`] and [`Pending::finish`].
@@ -201,8 +202,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ) -> Result<()> {
         let Some(mut halo) = self.halo.take() else { return Ok(()) };
         let progress = self.memory.progress();
-        let done = catch_unwind(AssertUnwindSafe(|| progress.within(call, || step(&mut halo, self))));
-        // After a handler's panic too: the exchange is under way, and the next call finishes it.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            progress.within(call, || progress.check_own(call).and_then(|()| step(&mut halo, self)))
+        }));
+        // After a panic too: if it is of a handler that ran while this rank waited for its neighbours, the next call finishes the exchange.
         self.halo = Some(halo);
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
@@ -318,7 +321,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         self.bells[self.finished as usize % 2].wait((self.finished / 2 + 1) * self.neighbours)?;
         for route in &self.routes {
             if let Some(direct) = &route.direct
-                && direct.copy(self.finished + 1, array, route.receive)?
+                && direct.copy(self.finished + 1, array, route.receive)
             {
                 continue;
             }
@@ -333,7 +336,6 @@ impl<T: Pod, const D: usize> Halo<T, D> {
     }
 
     fn exchange(&mut self, array: &mut GlobalArray<T, D, Local>) -> Result<()> {
-        array.memory.progress().check_own("exchange")?;
         // Neighbours may be reading the border when a handler panics.
         let exchanged = catch_unwind(AssertUnwindSafe(|| {
             self.send(array, true)?;
@@ -345,10 +347,11 @@ impl<T: Pod, const D: usize> Halo<T, D> {
 
     /// Waits until no neighbour reads this rank's borders any more, nor will.
     fn conclude(&mut self, array: &GlobalArray<T, D, Local>) {
-        let (turn, packed) = (self.turn(self.started - 1), &mut self.packed);
+        let (turn, packed, progress) = (self.turn(self.started - 1), &mut self.packed, array.memory.progress());
+        let mut polls = direct::polls(&progress);
         for route in &self.routes {
             let Some(direct) = &route.direct else { continue };
-            direct.conclude(self.started, &array.memory.progress(), || {
+            direct.conclude(self.started, &progress, &mut polls, || {
                 put(&self.inbox, turn, route, array, packed).expect("mapped memory, and a range inside it");
             });
         }
