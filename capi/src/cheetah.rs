@@ -11,7 +11,7 @@ use crate::fault::{Code, Fault, guard};
 /// A function that another context calls: caller, number, buffer, bytes.
 pub type Handler = unsafe extern "C" fn(c_int, c_int, *mut c_void, c_int);
 
-/// Where the process is in its life.
+/// The phase of the process.
 static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
 const BEFORE: u8 = 0;
 const STARTING: u8 = 1;
@@ -29,7 +29,7 @@ thread_local! {
     static ROOM: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
 }
 
-/// Buffers of at most so many bytes are copied to the stack.
+/// Buffers of at most this many bytes are copied to the stack.
 const ON_STACK: usize = 256;
 /// Words of the largest room that is kept: 1 MiB.
 const KEPT: usize = (1 << 20) / 8;
@@ -198,7 +198,7 @@ unsafe extern "C" fn in_child() {
     PHASE.store(CHILD, Ordering::Relaxed);
 }
 
-/// A set-up that is going on: where the process is when it ends, by an error or a panic too.
+/// A set-up in progress. When it is dropped, also by an error or a panic, it stores the phase that the process is in then.
 struct Starting {
     to: u8,
 }
@@ -378,7 +378,8 @@ pub(crate) fn register(
     Ok(number as c_int)
 }
 
-/// What tells a function apart, alike in all contexts: file and place in the file, as the loader puts files anywhere.
+/// A name of a function that is the same in all contexts: its file and its offset in the file, because the loader maps files at different
+/// addresses.
 fn name(function: usize) -> String {
     // SAFETY: all fields may be zero.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! What `Cheetah::Controller` stands on: references that are counted, handlers that are C++ functions, and the end of the job.
+//! The C functions under `Cheetah::Controller`: counted references, handlers that are C++ functions, and the end of the job.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -7,7 +7,7 @@ use crate::cheetah::{Handler, argument, end, finalize, is_of_c, is_up, register,
 use crate::fault::guard;
 
 thread_local! {
-    /// Controllers of this thread. The last to go finalises.
+    /// The number of controllers of this thread. The drop of the last one finalises.
     static REFERENCES: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -60,14 +60,14 @@ pub extern "C" fn cheetah_controller_share() {
     REFERENCES.set(REFERENCES.get() + 1);
 }
 
-/// One reference less. The last one finalises, unless an exception is on its way or `cheetah_core_setup` has set up.
+/// Drops a reference. The last one finalises, unless an exception is unwinding or `cheetah_core_setup` has set up.
 #[unsafe(no_mangle)]
 pub extern "C" fn cheetah_controller_close(unwinding: c_int) -> c_int {
     guard(|| {
         let left = REFERENCES.get().saturating_sub(1);
         REFERENCES.set(left);
         if left == 0 && !is_of_c() && unwinding == 0 && is_up() {
-            // A destructor cannot tell.
+            // A destructor cannot report an error.
             finalize("Cheetah::Controller").inspect_err(|fault| eprintln!("~Controller: {}", fault.text()))?;
         }
         Ok(0)

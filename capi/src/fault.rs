@@ -51,7 +51,7 @@ impl Fault {
         Fault { code, text: text.into() }
     }
 
-    /// What went wrong.
+    /// The text of the error.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -80,7 +80,7 @@ thread_local! {
     static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// Runs a call. What it gives, or the code of what went wrong: a panic stops here.
+/// Runs a call, and returns its result or an error code. A panic does not leave this function.
 #[inline]
 pub fn guard(call: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     match catch(call) {

@@ -70,11 +70,11 @@ macro_rules! calls {
 use calls;
 
 thread_local! {
-    /// The code of this thread's last error that has a text of its own, and that text.
+    /// The code and the text of this thread's last error that has a text of its own.
     static TEXT: RefCell<Option<(c_int, CString)>> = const { RefCell::new(None) };
 }
 
-/// Runs a call; its code. A panic of the library stops here.
+/// Runs a call, and returns its code. A panic of the library does not leave this function.
 #[inline(always)]
 fn run(call: impl FnOnce() -> Result<()>) -> c_int {
     match fault::catch(call) {
@@ -84,7 +84,7 @@ fn run(call: impl FnOnce() -> Result<()>) -> c_int {
     }
 }
 
-/// Keeps the text of an error for this thread. The code.
+/// Keeps the text of an error for this thread, and returns the code.
 #[cold]
 fn failed(code: c_int, text: &str) -> Code {
     let text = CString::new(text.replace('\0', "\u{fffd}")).expect("without zero bytes");

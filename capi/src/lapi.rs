@@ -56,7 +56,7 @@ macro_rules! calls {
 }
 use calls;
 
-/// Runs a call; its code. A panic of the library stops here.
+/// Runs a call, and returns its code. A panic of the library does not leave this function.
 ///
 /// Inlined, so that arguments stay in registers: in a closure of its own each would be stored once more.
 #[inline(always)]
@@ -67,7 +67,7 @@ fn run(call: impl FnOnce() -> i32) -> c_int {
     fault::catch(call).unwrap_or_else(runtime_error)
 }
 
-/// Keeps the text of an error that has no code of its own; its code.
+/// Keeps the text of an error that has no code of its own, and returns its code.
 #[cold]
 fn runtime_error(text: String) -> i32 {
     Failure { code: codes::RUNTIME, what: What::Job, task: None, text }.keep()

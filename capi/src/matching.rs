@@ -1,4 +1,4 @@
-//! What `Cheetah::MatchingHandler` stands on. The templates of the header pack and unpack.
+//! The C functions under `Cheetah::MatchingHandler`. The templates of the header pack and unpack.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -8,7 +8,7 @@ use bellwether_runtime::vocabulary::cheetah::{MatchingHandler, RawRequest, Value
 use crate::cheetah::{argument, context, is_here, valid};
 use crate::fault::{Code, Fault, guard};
 
-/// Counts of what waits are at most this; more would be no `int`.
+/// Upper limit for the counts of waiting messages and actions, so that they fit in an `int`.
 const MOST: usize = c_int::MAX as usize;
 
 /// A context's number. That there is such a context, the runtime checks.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn cheetah_matching_buffer(len: usize, start: *mut *mut c_
 /// Frees a buffer that is not sent.
 ///
 /// # Safety
-/// Of [`cheetah_matching_buffer`], and not used any more.
+/// The buffer comes from [`cheetah_matching_buffer`], and the caller does not use it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cheetah_matching_buffer_free(buffer: *mut c_void) {
     // SAFETY: the caller's.

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 enum Source {
     /// A file, which rank 0 has read.
     File { name: String, vertices: usize, edges: Vec<Edge> },
-    /// Any rank can make any edge of it.
+    /// Any rank can make any edge of this graph.
     Generated(Rmat),
 }
 

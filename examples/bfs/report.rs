@@ -1,4 +1,4 @@
-//! What `bfs` tells at the end.
+//! The lines that `bfs` prints at the end.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use bellwether_examples::say;
 
 use crate::Source;
 
-/// What was found.
+/// The results of the search.
 pub struct Found<'a> {
     pub graph: &'a Graph,
     pub root: usize,
@@ -28,7 +28,7 @@ pub struct Found<'a> {
     pub levels: &'a GlobalArray<u32, 1, Shared>,
 }
 
-/// Tells everything, and whether it is right.
+/// Prints the results, and whether they are right.
 pub fn tell(world: &World, source: Source, found: &Found<'_>, check: bool) -> Result<(), Failure> {
     let Found { graph, root, steps, .. } = *found;
     let name = match &source {

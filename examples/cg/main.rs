@@ -30,7 +30,7 @@ pub struct Told {
     pub measured: bool,
 }
 
-/// What only rank 0 has: the whole problem and the files to write.
+/// State of rank 0 only: the whole problem and the files to write.
 struct Root {
     name: String,
     matrix: Csr,

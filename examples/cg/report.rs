@@ -1,4 +1,4 @@
-//! What `cg` tells and writes, apart from the residuals.
+//! The output of `cg`, lines and files, apart from the residuals.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use bellwether_examples::say;
 
 use crate::{Root, Told};
 
-/// Tells what is solved and how it is split. Collective.
+/// Prints the problem and how it is split. Collective.
 pub fn begin(world: &World, root: Option<&Root>, matrix: &SharedMatrix<'_>) -> Result<(), Failure> {
     let nonzeros = matrix.nonzeros() as u64;
     let [entries, sources] = matrix.traffic().map(|count| count as u64);
@@ -57,7 +57,7 @@ pub fn check(root: &Root, x: &[f64], residuals: &[f64], stop: Stop, time: Durati
     Ok(())
 }
 
-/// Writes the plot and tells what was found.
+/// Writes the plot, and prints the results.
 #[expect(clippy::too_many_arguments, reason = "one caller, which has just computed them all")]
 pub fn finish(
     world: &World,

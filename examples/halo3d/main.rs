@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     job::main_or(by_notifications, run)
 }
 
-/// What rank 0 learns of all ranks.
+/// Results of all ranks, on rank 0.
 struct Found {
     digest: u64,
     times: Vec<Times>,
@@ -130,7 +130,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
 /// The second form, in a job of GASPI's.
 fn run_by_notifications(arguments: &Arguments) -> Result<(), Failure> {
     let process = Process::start(World::builder())?;
-    // After a failure, the end of this process tells the ranks that wait for it.
+    // If `work` fails, this process ends without `finish`, and the ranks that wait for it get an error.
     work(&process, arguments)?;
     Ok(process.finish()?)
 }
@@ -139,7 +139,7 @@ fn work(process: &Process, arguments: &Arguments) -> Result<(), Failure> {
     let failed = |code: Code| Failure::Running(code.into());
     let gaspi = Gaspi::begin(process, Config::default()).block().map_err(failed)?;
     let (me, n) = (usize::from(gaspi.rank()), usize::from(gaspi.size()));
-    // What a rank fails with all ranks end with. It tells why, before any rank ends.
+    // If a rank fails, all ranks end with its exit code. The rank prints the reason before any rank ends.
     let agree = |own: Result<(), &Failure>| {
         let code = own.err().map_or(0, |failure| {
             failure.tell();
@@ -180,7 +180,7 @@ fn work(process: &Process, arguments: &Arguments) -> Result<(), Failure> {
     gaspi.finish().block().map_err(failed)
 }
 
-/// Checks what came of it, tells it, and writes the picture.
+/// Checks the results, prints them, and writes the picture.
 fn report(arguments: &Arguments, ranks: usize, found: &Found, output: Option<Output>) -> Result<(), Failure> {
     let Arguments { size, steps, notifications, check, .. } = *arguments;
     let [x, y, z] = size;

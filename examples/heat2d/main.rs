@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     job::main(run)
 }
 
-/// What only rank 0 has: the whole plate and the files to write.
+/// State of rank 0 only: the whole plate and the files to write.
 struct Root {
     plate: Plate,
     output: Output,

@@ -1,4 +1,4 @@
-//! What `heat2d` tells and writes at the end.
+//! The output of `heat2d` at the end: lines and files.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ pub fn check(plate: &Plate, found: &[f64], alpha: f64, stop: Stop, steps: u64, t
     Ok(())
 }
 
-/// Writes the picture and tells what was done.
+/// Writes the picture, and prints the results.
 pub fn finish(world: &World, root: Root, temperatures: &[f64], steps: u64, time: Duration) -> anyhow::Result<()> {
     let Plate { width, height, ref cells } = root.plate;
     let path = root.output.place();

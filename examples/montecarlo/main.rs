@@ -112,7 +112,7 @@ fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
     let (mut team, tallies) = montecarlo::survive::run(&world, &slab, particles, bins as usize, seed, |_| ())?;
     let time = start.elapsed();
     loop {
-        // The first rank that lives tells. If it dies, the next one does.
+        // The first rank that lives reports. If it dies, the next one does.
         if team.rank() == 0 {
             let output = Output::claim(&arguments.output).map_err(Failure::Input)?;
             say!("slab      {thickness} cm, absorption {absorption}/cm, scattering {scattering}/cm");
@@ -120,7 +120,8 @@ fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
             say!("gone      ranks {:?}", world.gone());
             finish(&slab, particles, &tallies, Some(output))?;
         }
-        // If the teller has died meanwhile, nobody leaves: all agree on whether it has told, and on who tells next.
+        // Rank 0 of the team reports. If it has died meanwhile, no rank leaves: all agree on whether it has reported, and on which rank
+        // reports next.
         let teller = team.world_rank(0)?;
         team = world.survivors()?;
         if team.team_rank(teller).is_some() {
@@ -129,7 +130,7 @@ fn run_surviving(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Checks the tallies, draws them, and says what identifies them.
+/// Checks the tallies, draws them, and prints their digest.
 fn finish(slab: &Slab, particles: u64, tallies: &Tallies, output: Option<Output>) -> Result<(), Failure> {
     check(slab, particles, tallies)?;
     if let Some(output) = output {

@@ -72,7 +72,7 @@ fn run_by_messages(arguments: &Arguments) -> Result<(), Failure> {
     let lapi = Lapi::start(World::builder())?;
     let sorted = samplesort::run_by_messages(&lapi, distribution, keys as usize, seed, rounds.into());
     let sorted = sorted.map_err(|code| Failure::Running(code.into()))?;
-    // Every rank has the same sums, so each knows whether rank 0 tells of an error; the comparison is rank 0's alone.
+    // Every rank has the same sums, so each knows whether rank 0 reports an error; only rank 0 makes the comparison.
     let outcome = match lapi.rank() {
         0 => report(arguments, lapi.size(), &sorted),
         _ if sorted.disorder > 0 || !sorted.permutation => Err(Failure::Told(1)),
@@ -82,7 +82,7 @@ fn run_by_messages(arguments: &Arguments) -> Result<(), Failure> {
     outcome
 }
 
-/// Tells what came of sorting.
+/// Prints the result of sorting.
 fn report(arguments: &Arguments, ranks: usize, sorted: &Sorted) -> Result<(), Failure> {
     let Arguments { keys, distribution, seed, check, .. } = *arguments;
     let name = format!("{distribution:?}").to_lowercase();

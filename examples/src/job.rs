@@ -26,7 +26,7 @@ impl Failure {
     /// fail for one reason, such as the loss of a peer, the launcher shows the message once, with their numbers.
     pub fn tell(&self) {
         if !matches!(self, Failure::Told(_)) {
-            // Nobody may be reading; the exit code still tells.
+            // Ignore errors: the reader may have closed the stream, and the exit code still reports the failure.
             let _ = writeln!(io::stderr().lock(), "error: {self}");
         }
     }
@@ -84,13 +84,13 @@ pub fn on_root<T>(world: &World, work: impl FnOnce() -> Result<T, Failure>) -> R
 
 /// Runs an example: reads the arguments, joins the job, calls `body`, turns its error into a message and an exit code.
 ///
-/// `--help`, and a wrong argument in a process that nobody launched, need no job and start none. Under a launcher every
+/// `--help`, and a wrong argument in a process without a launcher, need no job and start none. Under a launcher every
 /// rank parses the same arguments: each joins the job, rank 0 prints the message, and all leave with the same code.
 pub fn main<A: Parser>(body: impl FnOnce(&World, A) -> Result<(), Failure>) -> ExitCode {
     main_or(|_| None, body)
 }
 
-/// As [`main`], but with arguments for which `other` gives something there is no world: that has joined the job by itself.
+/// As [`main`], but if `other` returns an outcome for the arguments, `main` makes no world: `other` has joined the job itself.
 pub fn main_or<A: Parser>(
     other: impl FnOnce(&A) -> Option<Result<(), Failure>>,
     body: impl FnOnce(&World, A) -> Result<(), Failure>,
@@ -106,7 +106,7 @@ pub fn main_or<A: Parser>(
     }
     let world = World::start();
     if let (Err(message), Err(_)) = (&arguments, &world) {
-        // The first mistake first; and help is help, wherever it is asked for.
+        // Reports the first mistake; help is printed wherever it is asked for.
         message.exit();
     }
     let outcome = world.map_err(Failure::from).and_then(|world| {
@@ -114,13 +114,13 @@ pub fn main_or<A: Parser>(
             Ok(arguments) => body(&world, arguments).or_else(|failure| tell_shared(&world, failure))?,
             Err(message) => on_root(&world, || print(&message)).map(drop)?,
         }
-        // Nobody leaves while another may still fetch from this rank's memory.
+        // No rank leaves while another may still fetch from its memory.
         Ok(world.finish()?)
     });
     exit_code(outcome)
 }
 
-/// Tells a failure, unless that has been done; the exit code.
+/// Prints a failure, unless that has been done. Returns the exit code.
 fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -152,7 +152,7 @@ pub fn share(world: &World, rounds: usize) -> bellwether::Result<Range<usize>> {
 /// A number of things on a command line: at least one, and not more than fit a large machine.
 ///
 /// # Errors
-/// What was expected.
+/// The text is something else. The error says what was expected.
 pub fn count(text: &str) -> Result<usize, String> {
     const MOST: usize = 1 << 30;
     match text.parse() {
@@ -161,7 +161,7 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Tells an error once that every rank has, since it is the same argument that asks for too much everywhere.
+/// Prints an error once if every rank has the same one, because the same argument asks for too much on all ranks.
 fn tell_shared(world: &World, failure: Failure) -> Result<(), Failure> {
     match failure {
         Failure::Running(error) if is_shared(&error) => on_root(world, || Err(Failure::Input(error))),
@@ -175,9 +175,9 @@ fn is_shared(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(bellwether::Error::OutOfMemory { .. }))
 }
 
-/// Prints what clap has to say: help is no failure, a wrong argument is.
+/// Prints clap's message. Help is no failure; a wrong argument is one.
 fn print(message: &clap::Error) -> Result<(), Failure> {
-    // Nobody may be reading; the exit code still tells.
+    // Ignore errors: the reader may have closed the stream, and the exit code still reports the failure.
     let _ = message.print();
     match message.exit_code() {
         0 => Ok(()),

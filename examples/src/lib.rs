@@ -1,7 +1,7 @@
-//! What the examples share, and the parts of them that the tests call.
+//! Code that the examples share, and the parts of the examples that the tests call.
 //!
 //! Each example is a folder whose `main.rs` holds the command line and the order of events, and a module here that holds
-//! the work. In [`heat`] and [`cg`] the file to read first is `parallel.rs`: it is the only one that knows that there is
+//! the work. In [`heat`] and [`cg`] the file to read first is `parallel.rs`: it is the only one that deals with
 //! more than one rank. `histogram` and `indexgather` share [`bale`]. The others
 //! are small: read the module from its top.
 

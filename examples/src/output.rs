@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 /// A result file that was tried before the computation started, so that a wrong path or a read-only folder is an error
 /// in the first second and not after an hour.
 ///
-/// What was there stays as it is until [`Output::write`]: a run that is ended leaves nothing of its own behind.
+/// An existing file stays as it is until [`Output::write`], so a run that is ended early leaves nothing behind.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,

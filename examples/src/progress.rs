@@ -22,7 +22,7 @@ pub struct Progress {
     pad: usize,
 }
 
-/// A line above the bar is at least so wide, if the terminal is: it may reach the screen, through another pipe, before
+/// A line above the bar is at least this wide, if the terminal is: it may reach the screen, through another pipe, before
 /// the bar has been wiped from there.
 const WIDEST_BAR: u16 = 79;
 

@@ -1,4 +1,4 @@
-//! Hashes, and digests made of them. Random numbers come from [`bellwether::random`].
+//! Hashes, and digests made of hashes. Random numbers come from [`bellwether::random`].
 
 /// The finisher of SplitMix64 (Steele, Lea and Flood, 2014): a bijection that looks like chance.
 pub fn mix(number: u64) -> u64 {

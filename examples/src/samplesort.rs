@@ -44,7 +44,7 @@ impl Keys {
     }
 }
 
-/// What one rank holds at the end.
+/// One rank's keys at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// How many keys.
@@ -53,12 +53,12 @@ pub struct Part {
     pub range: Option<(u32, u32)>,
 }
 
-/// What came of sorting.
+/// The result of sorting.
 #[derive(Clone, Debug)]
 pub struct Sorted {
     /// How long each round took.
     pub times: Vec<Duration>,
-    /// What each rank holds.
+    /// The keys of each rank.
     pub parts: Vec<Part>,
     /// Neighbouring keys that are in the wrong order, on a rank or across two.
     pub disorder: u64,
@@ -98,8 +98,8 @@ pub fn run(world: &World, keys: Keys, count: usize, seed: u64, rounds: usize) ->
     Ok(verdict(times, parts, &all))
 }
 
-/// What came of sorting, from sums over all ranks: those of the keys before, those of the keys after, the digest, and the neighbours on
-/// one rank that are in the wrong order.
+/// The result of sorting. `all` has sums over all ranks: those of the keys before, those of the keys after, the digest, and the number of
+/// neighbours on one rank that are in the wrong order.
 fn verdict(times: Vec<Duration>, parts: Vec<Part>, all: &[u64]) -> Sorted {
     let across = parts.iter().filter_map(|part| part.range).collect::<Vec<_>>();
     let across = across.windows(2).filter(|pair| pair[0].1 > pair[1].0).count() as u64;

@@ -6,7 +6,7 @@ use bellwether::{GlobalArray, Layout, Result, World};
 
 use crate::random::digest;
 
-/// What came of transposing.
+/// The result of transposing.
 #[derive(Clone, Debug)]
 pub struct Transposed {
     /// How long each round took.
@@ -39,7 +39,7 @@ pub fn run(world: &World, [rows, columns]: [usize; 2], rounds: usize) -> Result<
     for _ in 0..rounds {
         copies.push(timed(world, || {
             copy.copy_from_slice(from.local());
-            // As if it were looked at: else there would be nothing to copy for.
+            // Makes the compiler keep the copy, which nothing reads.
             std::hint::black_box(&mut copy);
             Ok(())
         })?);

@@ -86,7 +86,7 @@ fn heat_stops_at_the_same_step_when_nothing_changes() {
 
 const STOP: solve::Stop = solve::Stop { tolerance: 1e-10, iterations: 400 };
 
-/// What each rank's solver returned, with the whole solution and the true residual.
+/// The result of each rank's solver, with the whole solution and the true residual.
 fn cg(over: Over, ranks: usize, matrix: &Csr, b: &[f64]) -> (Vec<Solution>, Vec<f64>, f64) {
     let run = |world: &World| {
         let root = world.rank() == 0;

@@ -11,7 +11,7 @@ fn program(name: &str) -> PathBuf {
     tests.parent().and_then(|folder| folder.parent()).unwrap().join("examples").join(name)
 }
 
-/// Runs an example on so many ranks in a folder of its own.
+/// Runs an example on `ranks` ranks in a folder of its own.
 fn run(ranks: usize, name: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(program(name));
@@ -78,7 +78,7 @@ fn a_truncated_graph_is_refused() {
     }
 }
 
-/// What the program prints, and what it leaves in its folder.
+/// Runs the program, which must succeed. Returns its output and its folder.
 fn succeeds(ranks: usize, name: &str, arguments: &[&str]) -> (String, tempfile::TempDir) {
     let (output, folder) = run(ranks, name, arguments);
     let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -86,7 +86,7 @@ fn succeeds(ranks: usize, name: &str, arguments: &[&str]) -> (String, tempfile::
     (out, folder)
 }
 
-/// What follows `word` in what the program prints.
+/// The line of the program's output that begins with `word`.
 fn answer(ranks: usize, name: &str, arguments: &[&str], word: &str) -> String {
     let (out, _folder) = succeeds(ranks, name, arguments);
     assert!(word != "answer" || ["verified", "every bit equals"].iter().any(|says| out.contains(says)), "{out}");
@@ -206,7 +206,7 @@ fn commands_of_help(name: &str) -> Vec<HelpCommand> {
 #[test]
 fn the_commands_that_help_names_start() {
     let mut tried = 0;
-    // All of them, and more seconds, in `ci/test full`, which sets the variable.
+    // All commands, and more seconds, in `ci/test full`, which sets the variable.
     let (most, limit) = if std::env::var_os("ROWS_FULL").is_some() { (usize::MAX, "3") } else { (2, "1") };
     for name in ["heat2d", "halo3d", "cg", "samplesort", "transpose", "montecarlo", "nbody", "bfs"] {
         let folder = tempfile::tempdir().unwrap();

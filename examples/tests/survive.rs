@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far from what any of these takes.
+/// Far above the time that any of these takes.
 const LIMIT: Duration = Duration::from_secs(600);
-/// So many that ranks are in the middle of them when they are killed.
+/// Enough particles that ranks are killed before they have followed all of them.
 const PARTICLES: &str = "20000000";
 
 /// The process of each rank that `launcher` has started.
@@ -43,8 +43,8 @@ fn answer(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("answer")).unwrap_or_else(|| panic!("no answer: {text}"))
 }
 
-/// Kills these ranks so many milliseconds after the start, those of one time at once; gives what was printed. The ranks are started by
-/// `bellwether run`, or by the program.
+/// Kills ranks, each at its time in milliseconds after the start, and returns the output. Ranks with the same time are killed together.
+/// `bellwether run` starts the ranks, or the program itself.
 fn survive(many: usize, deaths: &[(u64, usize)], is_launched: bool) -> String {
     let folder = tempfile::tempdir().unwrap();
     let built = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().to_path_buf();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Far from what any of these takes.
+/// Far above the time that any of these takes.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs `body`, which waits for the process `id`. After [`LIMIT`] that is killed, so that the wait ends.
@@ -240,7 +240,7 @@ fn clients_that_say_nothing_delay_nobody() {
     assert_eq!(answer_of(&mut pieces).0, "HTTP/1.1 200 OK");
     drop((silent, slow));
     job.interrupt();
-    // What never ends is.
+    // A request that never ends is given up.
     let job = Job::start(2, &["--size", "96x64", "--patience", "1"]);
     let mut slow = job.connect();
     let _ = slow.write_all(b"GET / HTTP/1.1\r\nHo");

@@ -1,4 +1,4 @@
-//! What the page shows: the plate, and numbers of all ranks.
+//! The contents of the page: the plate, and numbers of all ranks.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,11 +13,11 @@ use bellwether_examples::heat::live::{self, Moment};
 use bellwether_examples::heat::picture;
 use bellwether_examples::heat::plate::{Cell as PlateCell, Plate};
 
-/// Ranks are not asked more often.
+/// Least time between two questions to the ranks.
 const FRESH: Duration = Duration::from_millis(100);
-/// Rates are over at least so long.
+/// Least time over which rates are computed.
 const SPAN: Duration = Duration::from_millis(400);
-/// A rank that computes a long block of steps answers after it.
+/// Time limit for answers. A rank that computes a long block of steps answers after the block.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The last gathered plate.
@@ -35,7 +35,7 @@ struct Mark {
     rings: u64,
 }
 
-/// What came of asking a rank.
+/// The result of asking a rank.
 #[derive(Clone)]
 enum Asked {
     Told(Moment),
@@ -54,7 +54,7 @@ impl Asked {
     }
 }
 
-/// Something that one request does at a time. Others wait for what comes of it.
+/// Work that one request does at a time. Other requests wait for its result.
 struct Turn<'a>(&'a Cell<bool>);
 
 impl<'a> Turn<'a> {
@@ -72,7 +72,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What rank 0 shows.
+/// The answers that rank 0 gives.
 pub struct Answers<'w> {
     world: &'w World,
     width: usize,
@@ -88,12 +88,12 @@ pub struct Answers<'w> {
     asking: Cell<bool>,
     /// A thread draws for a request now.
     drawing: Cell<bool>,
-    /// The first error of a call that was not for want of room. It may be one of the world, which is told once.
+    /// The first error of a call, other than lack of room. It may be an error of the world, which is reported only once.
     failed: Cell<Option<Error>>,
 }
 
 impl<'w> Answers<'w> {
-    /// Of a run of at most so many steps.
+    /// The answers for a run of at most `steps` steps.
     pub fn new(world: &'w World, plate: Plate, steps: u64) -> Self {
         Answers {
             world,
@@ -166,7 +166,7 @@ impl<'w> Answers<'w> {
         let mut all = vec![Asked::Silent; self.world.size()];
         let mut calls: Vec<Option<Call<Moment>>> = Vec::new();
         for (rank, asked) in all.iter_mut().enumerate() {
-            // This rank computes, too, and waits for nobody here.
+            // This rank computes too, so it does not wait for any rank here.
             calls.push(match self.world.try_call(rank, &(), |context, ()| crate::look(context)) {
                 Ok(call) => Some(call),
                 Err(Error::WouldBlock { .. }) => {
@@ -193,7 +193,7 @@ impl<'w> Answers<'w> {
             }
             if calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         });
-        // What comes later is dropped with its call.
+        // An answer that comes later is dropped with its call.
         let _ = tokio::time::timeout(PATIENCE, answered).await;
         all
     }

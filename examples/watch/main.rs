@@ -1,7 +1,7 @@
 //! `watch`: the computation of `heat2d`, and a page that shows it while it runs.
 //!
 //! Rank 0 computes as every rank does. Between two exchanges it runs a tokio runtime for a moment: its sockets are served and its
-//! timers looked at, without waiting for them. What a request wants to know of the other ranks comes from remote calls, which these
+//! timers checked, without waiting for them. Requests that need numbers of other ranks make remote calls, which those ranks
 //! answer while they wait for rows; a task of the runtime awaits the answers. A thread of the runtime encodes the pictures.
 
 #![forbid(unsafe_code)]
@@ -203,7 +203,7 @@ fn run(world: &World, arguments: Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What only rank 0 has.
+/// State of rank 0 only.
 struct Root {
     plate: Plate,
     listener: tokio::net::TcpListener,

@@ -18,13 +18,13 @@ use crate::answers::Answers;
 /// Bytes of a request's head, and its fields.
 const LONGEST: usize = 8 << 10;
 const FIELDS: usize = 64;
-/// For the client to close, and bytes that it may still send: closed before that, the answer may not reach it.
+/// Time for the client to close, and bytes that it may still send. If the server closed earlier, the answer might not reach the client.
 const CLOSING: Duration = Duration::from_secs(1);
 const REST: usize = 64 << 10;
 /// Connections at a time. The next one takes the place of one that has its answer, or of one that has long said nothing; with none of these
 /// it waits.
 const MOST: usize = 64;
-/// For the first bytes of a request, where others wait for a place.
+/// Time for the first bytes of a request while other connections wait for a place.
 const GRACE: Duration = Duration::from_millis(200);
 
 const PAGE: &str = include_str!("page.html");
@@ -43,7 +43,7 @@ enum Stage {
 struct Open<'a> {
     task: Pin<Box<dyn Future<Output = ()> + 'a>>,
     stage: Rc<Cell<Stage>>,
-    /// The same socket, to look whether bytes lie in it: tokio knows of them only some time later.
+    /// The same socket, to check whether it has bytes: tokio learns of them only some time later.
     socket: std::net::TcpStream,
     since: Instant,
 }
@@ -83,7 +83,7 @@ fn make_room(open: &mut Vec<Open<'_>>) -> bool {
     true
 }
 
-/// Serves for ever. A request has so much time to come, and its answer to go.
+/// Serves for ever. `patience` is the time limit for a request to arrive, and for its answer to be sent.
 pub async fn serve(listener: TcpListener, answers: &Answers<'_>, patience: Duration) {
     let mut open: Vec<Open<'_>> = Vec::new();
     // Has no place yet. The others wait in the listener.
@@ -134,7 +134,7 @@ async fn connection(mut stream: TcpStream, answers: &Answers<'_>, patience: Dura
     }
 }
 
-/// What is understood of a request.
+/// The parts of a request that the server uses.
 struct Request {
     head_only: bool,
     path: String,
@@ -194,7 +194,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Refused> {
     Ok(Some(Request { head_only, path }))
 }
 
-/// What is sent back.
+/// The answer to a request.
 struct Answer {
     status: &'static str,
     kind: &'static str,

@@ -72,10 +72,11 @@ impl Cxx {
     }
 }
 
-/// Options with which a compiler does not link. Those for the linker would be warned about.
+/// Options with which a compiler does not link. It would warn about options for the linker then.
 const NO_LINK: [&str; 6] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only"];
 
-/// What programs for GASPI link: `-lgaspi`, or GPI-2's library and its variant that checks arguments. This library has its calls.
+/// Libraries that programs for GASPI link: `-lgaspi`, or GPI-2's library and its variant that checks arguments. Our library has their
+/// calls.
 const OTHER_NAMES: [&str; 3] = ["gaspi", "GPI2", "GPI2-dbg"];
 
 fn compile(arguments: Vec<OsString>, mut cxx: bool) -> anyhow::Result<ExitCode> {

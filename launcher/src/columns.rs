@@ -18,8 +18,8 @@ pub fn width() -> usize {
 }
 
 /// Rows of `N` columns: every column is as wide as its widest value, except the last, which is wrapped at words so that no
-/// line is longer than `width` characters. Where less than [`LEAST`] characters would be left for it, it stands on lines of
-/// its own below the others. `indent` spaces stand before each row.
+/// line is longer than `width` characters. Where less than [`LEAST`] characters would be left for the last column, it stands on
+/// lines of its own below the others. `indent` spaces stand before each row.
 pub fn table<const N: usize>(indent: usize, width: usize, rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {

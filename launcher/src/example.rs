@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Examples are built like this command was, so that `cargo run --release` means both.
 pub const OWN_PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
 
-/// What to build.
+/// The example to build.
 pub struct Example<'a> {
     /// The example's name.
     pub name: &'a str,
@@ -89,7 +89,7 @@ impl Example<'_> {
     }
 }
 
-/// What cargo knows of the workspace around the current folder.
+/// Cargo's metadata of the workspace around the current folder.
 fn metadata() -> anyhow::Result<Value> {
     let output = cargo()
         .args(["metadata", "--no-deps", "--format-version=1"])

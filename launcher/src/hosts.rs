@@ -14,9 +14,9 @@ use crate::shell::quoted;
 /// The hidden command that starts the launcher of one host.
 const SIDE: &str = "host-of-job";
 
-/// What reaches another host if the user names nothing else. Without a terminal of its own, ssh must not ask for a
-/// password. It asks the host every 15 s whether it is there, and ends after three questions without an answer (`ssh_config(5)`): without
-/// that, it would wait for as long as TCP repeats.
+/// The agent that reaches another host if the user names no other. It has no terminal, so ssh must not ask for a password
+/// (`BatchMode`). ssh asks the host every 15 s whether it is alive, and ends after three questions without an answer (`ssh_config(5)`);
+/// otherwise it would wait until TCP gives up its retransmissions.
 const AGENT: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15";
 
 /// A host, and how many ranks it takes.
@@ -148,7 +148,7 @@ fn place(text: &str, slots: Option<usize>) -> Result<HostSlots, String> {
         }
         (None, _) => (text, slots),
     };
-    // What begins with a dash would be an option of the agent.
+    // The agent would take a name that begins with a dash for an option.
     if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
         return Err(wrong());
     }

@@ -68,13 +68,13 @@ impl Info {
             text += &format!("  {name} is set, but is not a setting; did you mean {near}?\n");
         }
         use std::io::Write;
-        // A reader that has gone has seen enough.
+        // Ignore errors: the reader may have closed the pipe.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What a transport says about itself.
+/// A transport's capabilities, as text.
 fn transport(resource: &Resource, attributes: &Attributes, width: usize) -> String {
     let reach = match resource.locality {
         Locality::Process => "ranks of this process",
@@ -247,7 +247,7 @@ fn memfd() -> std::io::Result<()> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: it has just been made and nobody else knows it.
+    // SAFETY: the descriptor was just made, and no other code uses it.
     unsafe { libc::close(fd) };
     Ok(())
 }

@@ -31,7 +31,7 @@ impl Completions {
     pub fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
         generate(self.shell, &mut command, NAME, &mut text);
-        // A reader that has gone has seen enough.
+        // Ignore errors: the reader may have closed the pipe.
         let _ = std::io::stdout().write_all(&text);
         Ok(ExitCode::SUCCESS)
     }

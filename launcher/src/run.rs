@@ -218,7 +218,7 @@ fn names(places: &[HostSlots]) -> String {
     places.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// Tells what may have kept the job from starting, as far as that is cheap to find.
+/// Prints the limits that may have kept the job from starting, as far as these are cheap to find.
 fn explain(ranks: usize, hosts: Option<&str>) {
     match hosts {
         Some(hosts) => {

@@ -14,7 +14,7 @@ use clap::Args;
 use crate::run;
 use crate::shell::quoted;
 
-/// What Slurm's step is to be like.
+/// How `srun` is to start the ranks, as a step of the job.
 #[derive(Debug, Default)]
 pub struct Step {
     pub ranks: usize,
@@ -24,10 +24,12 @@ pub struct Step {
     pub timeout: Option<Duration>,
 }
 
-/// The step in which salloc runs a shell where Slurm is set up so (`use_interactive_step`): SLURM_INTERACTIVE_STEP of slurm.h.
+/// SLURM_STEP_ID of the shell that `salloc` starts on a node, if Slurm's option `use_interactive_step` is set:
+/// SLURM_INTERACTIVE_STEP in slurm.h.
 const INTERACTIVE_STEP: &str = "4294967290";
 
-/// The number of the allocation that this process is in, and not in one of the steps that `srun` starts, if there is a `srun`.
+/// The job number of the allocation that this process runs in. `None` outside of an allocation, in a step that `srun` started, and
+/// where PATH has no `srun`.
 pub fn allocation() -> Option<String> {
     let number = std::env::var("SLURM_JOB_ID").ok()?;
     let has_srun = || std::env::split_paths(&std::env::var_os("PATH")?).find(|folder| folder.join("srun").is_file());
@@ -35,7 +37,7 @@ pub fn allocation() -> Option<String> {
         .then_some(number)
 }
 
-/// Becomes `srun`, which starts the ranks on the nodes of the allocation. Returns if that fails.
+/// Replaces this process by `srun`, which starts the ranks on the nodes of the allocation. Returns only if that fails.
 pub fn run(allocation: &str, step: &Step, program: &OsStr, args: &[OsString]) -> anyhow::Result<ExitCode> {
     let asked = std::env::var("BELLWETHER_JOIN").ok();
     let plugin = plugin(asked.as_deref())?;
@@ -52,7 +54,7 @@ pub fn run(allocation: &str, step: &Step, program: &OsStr, args: &[OsString]) ->
     Err(srun.exec()).context("cannot start srun")
 }
 
-/// The plug-in of this Slurm by which ranks join: what the user asks for with `BELLWETHER_JOIN`, or pmi2, which needs no library.
+/// The plug-in of Slurm by which ranks join: the one that `BELLWETHER_JOIN` names, else pmi2, which needs no library, else pmix.
 fn plugin(asked: Option<&str>) -> anyhow::Result<&'static str> {
     let listed = Command::new("srun").arg("--mpi=list").output().context("cannot start srun")?;
     let listed = [listed.stdout, listed.stderr].concat();
@@ -202,7 +204,7 @@ fn nodes(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|nodes| *nodes > 0).ok_or_else(|| "expected a whole number of nodes, 1 or more".into())
 }
 
-/// A name without what would end it in a comment of a script.
+/// A name of plain characters only: a blank or a `#` would end it in a line `#SBATCH`.
 fn word(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+@,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) { Ok(text.into()) } else { Err("expected a name".into()) }

@@ -48,11 +48,11 @@ pub trait Kernel {
     fn run(self) -> Self::Output;
 }
 
-/// What a processor's vectors can do. A later one has all of an earlier one.
+/// Vector instructions of a processor. A later variant includes all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Level {
-    /// What every processor of the architecture has.
+    /// The instructions that every processor of the architecture has.
     Base,
     /// x86-64 with AVX2 and FMA: vectors of 32 bytes. The psABI's level x86-64-v3.
     Avx2,
@@ -139,9 +139,9 @@ fn avx512<K: Kernel>(kernel: K) -> K::Output {
 /// A vector of `len` zeros, in huge pages where the system gives them on request.
 ///
 /// A loop that streams through large private arrays spends much of its time on looking up pages of 4 KiB, more so in a virtual machine:
-/// a processor fetches ahead within a page only. Where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise`, as most
-/// distributions have it, huge pages are for memory that asks for them; this one does. Where it says `never` this is a vector like any
-/// other. Worth it from a few MiB on. Local.
+/// a processor prefetches within a page only. Where `/sys/kernel/mm/transparent_hugepage/enabled` says `madvise`, the default of most
+/// distributions, the kernel gives huge pages to memory that asks for them, as this vector does. Where it says `never` this is an
+/// ordinary vector. It pays from a few MiB on. Local.
 ///
 /// # Examples
 /// ```

@@ -1,7 +1,7 @@
-//! Global pointers of any bits, used in every way there is. A model of what the program shares tells what each access must
-//! give: pointers reach that and nothing else, least of all what the library keeps in the same memory.
+//! Global pointers of any bits, used in every way there is. A model of the memory that the program shares predicts the result of each
+//! access: pointers reach that memory and nothing else, least of all the library's own data in the same memory.
 //!
-//! A test feeds seeded numbers, biased to what is live; `ci/fuzz` feeds what a fuzzer finds.
+//! A test feeds seeded numbers, biased to live allocations; `ci/fuzz` feeds the inputs of a fuzzer.
 
 use bellwether_runtime::memory::copy;
 use bellwether_runtime::{Bell, Pod, Posted, Result, Sum, Symmetric, Team, World};
@@ -38,11 +38,11 @@ impl Aim {
 struct Part {
     block: u32,
     generation: u64,
-    /// What is in it, at each rank.
+    /// Its bytes at each rank.
     bytes: Vec<Vec<u8>>,
 }
 
-/// What the library keeps in symmetric memory, of each kind.
+/// The library's own objects in symmetric memory, one of each kind.
 struct Library<'w> {
     bells: [Bell; 2],
     team: Team,
@@ -62,7 +62,7 @@ pub struct Attack<'w> {
     array: GlobalArray<u32, 1, Shared>,
     /// More than any live number of an allocation, and of allocations made.
     most: [u64; 2],
-    /// Accesses that were as they must be: to what is shared, and refused.
+    /// Accesses with the expected result: to shared memory, and refused.
     pub counts: [u64; 2],
 }
 
@@ -212,7 +212,7 @@ impl<'w> Attack<'w> {
             }
             10 => self.writes(aim, len, scattered, value, slice.scatter(world, &indices[..count], values_apart)),
             _ => {
-                // What is left out may be anywhere.
+                // Only the elements of the part have to be inside.
                 let part = slice.slice(from..from.saturating_add(count)).and_then(|part| part.get(world));
                 let aim = Aim { index: aim.index.wrapping_add(from as u64), ..aim };
                 let inside = (from as u64).checked_add(count as u64).is_some_and(|end| end <= len);
@@ -233,7 +233,7 @@ impl<'w> Attack<'w> {
         Some((part, indices.iter().map(|index| (aim.index + index) as usize * size_of::<T>()).collect()))
     }
 
-    /// Elements were read, or an error was told.
+    /// Checks a read: either the elements were read, or the call returned an error.
     fn reads<T: Pod>(&mut self, aim: Aim, len: u64, indices: Option<Vec<u64>>, got: Result<Vec<T>>) {
         if indices.as_ref().is_some_and(Vec::is_empty) {
             return;
@@ -247,7 +247,7 @@ impl<'w> Attack<'w> {
         self.counts[usize::from(got.is_none())] += 1;
     }
 
-    /// `value` was written to all of these elements, or an error was told.
+    /// Checks a write: either `value` was written to all of these elements, or the call returned an error.
     fn writes<T: Pod>(&mut self, aim: Aim, len: u64, indices: Option<Vec<u64>>, value: T, done: Result<()>) {
         if indices.as_ref().is_some_and(Vec::is_empty) {
             return;
@@ -282,7 +282,7 @@ impl<'w> Attack<'w> {
         Ok(())
     }
 
-    /// What lies between the allocations that pointers reach: the library's. Nothing where memory is not mapped.
+    /// The library's memory between the allocations that pointers reach. Empty where memory is not mapped.
     pub fn library_memory(&self) -> Vec<Vec<u8>> {
         let [first, middle, last] = &self.shared;
         let between = |rank: usize| {
@@ -469,7 +469,7 @@ mod tests {
 
     use super::*;
 
-    /// The last rank tries so many pointers.
+    /// The last rank tries `attempts` pointers.
     fn attack(world: &World, attempts: usize) -> Result<()> {
         let mut attack = Attack::new(world)?;
         let over = world.bell()?;

@@ -27,7 +27,7 @@
 //! | use Cheetah's calls | [`cheetah`] |
 //!
 //! # Examples
-//! Each rank sends a row to its neighbour and rings; nobody receives.
+//! Each rank sends a row to its neighbour and rings; no rank calls a receive.
 //! ```
 //! # fn main() -> bellwether::Result<()> {
 //! # bellwether::threads(4, |world| {
@@ -81,5 +81,5 @@ pub use bellwether_runtime::{
     ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted, Threads, Transport, Waitable, WakeOn,
     WakeUp, Word, World, Xor, Zeroable, threads,
 };
-/// What [`Pool`] runs: parallel iterators, `join` and `scope`.
+/// Rayon, whose parallel iterators, `join` and `scope` run on a [`Pool`].
 pub use rayon;

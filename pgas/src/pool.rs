@@ -14,7 +14,7 @@ use bellwether_runtime::{
 /// The pool uses the cores to which the launcher bound the rank, but no more than an equal share. A rank that is bound to one
 /// core gets one thread, as under `mpirun -n 2`. With `mpirun --bind-to none`, or `--map-by slot:pe=4`, there are more.
 ///
-/// [`Pool::install`] runs code on it while the world's thread makes progress, so threads may wait for what needs that.
+/// [`Pool::install`] runs code on the pool while the world's thread makes progress, so its threads may wait for events that need progress.
 /// Parallel iterators inside use the pool; nested `join`, `scope` and `install` of rayon are fine.
 ///
 /// Only the world's thread may use the world and make collective calls. Pool threads use iterators over local elements
@@ -51,9 +51,10 @@ pub struct Pool {
     contexts: Arc<Contexts>,
 }
 
-/// At most one for each thread of a pool: fewer if the network has no further interface, none where all memory is mapped.
+/// The contexts of a pool: at most one for each thread, fewer if the network has no further interface, none where all memory is
+/// mapped.
 ///
-/// While there is no [`Pooled`] nobody uses them, and the rank's waits need not expect anything of them.
+/// While there is no [`Pooled`] no thread uses them, and the rank's waits need not make progress for them.
 struct Contexts {
     list: Vec<Mutex<ThreadContext>>,
     /// Values of [`Pooled`].
@@ -115,7 +116,7 @@ impl Pool {
     ///
     /// Where ranks reach each other over a network each thread gets a [context](World::context), as far as the network has
     /// interfaces; further threads share these. Over RDMA a context takes about 8 MB of buffers and a helper thread. The first context
-    /// closes the registration of handlers. A rank with pools has the descriptors of a [`WakeUp`](crate::WakeUp), four for all of them.
+    /// closes the registration of handlers. A rank with pools has the descriptors of one [`WakeUp`](crate::WakeUp), four for all pools.
     ///
     /// # Errors
     /// [`Error::Os`] if the system has no more threads or descriptors. Over a network [`Error::NoContext`] if it has no interface for even
@@ -130,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// A pool of so many threads, at least one, which the system places as it likes.
+    /// A pool of `threads` threads, at least one. The operating system chooses their cores.
     ///
     /// # Errors
     /// As [`Pool::new`].
@@ -153,7 +154,7 @@ impl Pool {
                 let mut set = rustix::thread::CpuSet::new();
                 set.set(cores[number]);
                 if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-                    // The first one is told.
+                    // Only the first refusal is reported.
                     let _ = refused.set((cores[number], error));
                 }
             });
@@ -195,7 +196,7 @@ impl Pool {
     /// failed peers, are reported by the next call.
     ///
     /// # Panics
-    /// If `work` does; in a forked child, where the pool has no threads; with the first panic of a handler, when `work` has ended.
+    /// If `work` panics; in a forked child, where the pool has no threads; with the first panic of a handler, after `work` has ended.
     #[track_caller]
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if let Err(forked) = self.progress.check_own("Pool::install").placed() {
@@ -245,7 +246,8 @@ enum Share {
     SoMany(usize),
 }
 
-/// What the rank at `place` of `ranks` on this host takes of the cores it may run on, where all together may run on so many.
+/// The share of the rank at `place` of the `ranks` on this host in the cores that it may run on. All these ranks together may run on
+/// `all` cores.
 fn share(cores: &[usize], all: usize, place: usize, ranks: usize) -> Share {
     if cores.len() < all {
         // The ranks are bound apart, maybe some of them to the same cores.
@@ -256,7 +258,7 @@ fn share(cores: &[usize], all: usize, place: usize, ranks: usize) -> Share {
     Share::These(if range.is_empty() { vec![cores[place % cores.len()]] } else { cores[range].to_vec() })
 }
 
-/// So many contexts, or as many as there can be, as the network has interfaces or the process files, but one at least.
+/// `count` contexts, or fewer if the network has no more interfaces or the process no more open files, but at least one.
 fn contexts(world: &World, count: usize) -> Result<Vec<ThreadContext>> {
     let mut contexts = Vec::new();
     while contexts.len() < count {

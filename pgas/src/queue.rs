@@ -14,18 +14,18 @@ use crate::registry::{Bytes, Entry, Registry};
 /// anywhere.
 ///
 /// Each rank has a queue of its own. Pushing is local; popping is local while there is something, newest first. A rank that
-/// has run out asks its neighbours at distances 1, 2, 4, ... for half of what they have, oldest first. One that has nothing
-/// remembers who asked, and shares when it has more than one item again, so that nobody asks twice (Saraswat and others,
-/// *Lifeline-based global load balancing*, PPoPP 2011). That nothing is left is found by a token that only ranks without work
-/// pass on, with counts of items under way (Dijkstra's version of Safra's algorithm, EWD 998). Items travel by serde, when
+/// has run out asks its neighbours at distances 1, 2, 4, ... for half of their items, oldest first. A neighbour without items
+/// remembers the ranks that asked, and shares when it has more than one item again, so that no rank asks twice (Saraswat and others,
+/// *Lifeline-based global load balancing*, PPoPP 2011). A token that only ranks without work pass on, with counts of items under
+/// way, finds that nothing is left (Dijkstra's version of Safra's algorithm, EWD 998). Items travel by serde, when
 /// their holder polls, waits, pushes or pops.
 ///
-/// What is pushed to other ranks ([`push_to`](Self::push_to)) gathers in buffers as [`crate::aggregate`] has them, within the
-/// memory of the [`Options`]. It leaves when its buffer is full, when it has waited for [`Options::age`] and this rank pushes
+/// Items that are pushed to other ranks ([`push_to`](Self::push_to)) gather in buffers as in [`crate::aggregate`], within the
+/// memory of the [`Options`]. They leave when their buffer is full, when they have waited for [`Options::age`] and this rank pushes
 /// to others or pops, when this rank finds nothing to pop, or with [`flush`](Self::flush).
 ///
 /// # Examples
-/// Counting the nodes of a tree that nobody knows beforehand.
+/// Counting the nodes of a tree whose shape is not known beforehand.
 /// ```
 /// use bellwether::DistQueue;
 /// # bellwether::threads(3, |world| {
@@ -53,7 +53,7 @@ pub struct DistQueue<'w, T: 'static> {
     /// Most bytes of an item that goes through the port.
     longest: usize,
     part: Entry<Part<T>>,
-    /// How often it had got work when it last asked for some.
+    /// The value of `fed` when this rank last asked for work.
     asked: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ struct Part<T> {
     items: RefCell<VecDeque<T>>,
     /// Ranks that asked when there was nothing.
     hungry: RefCell<VecDeque<usize>>,
-    /// Which of the queue's lives this is: what belongs to another is not for us.
+    /// How often the queue was started. Messages with another number are ignored.
     life: Cell<u64>,
     /// Messages with items and single items that were sent, or wait to be, less those that have come.
     balance: Cell<i64>,
@@ -77,20 +77,20 @@ struct Part<T> {
     fed: Cell<u64>,
     token: Cell<Option<Token>>,
     ended: Cell<bool>,
-    /// What went wrong in a handler.
+    /// An error of a handler.
     fault: RefCell<Option<Error>>,
     /// Bytes of items that fit in a message: the same on every rank.
     room: usize,
 }
 
-/// Goes round while ranks have nothing to do.
+/// The token that goes round while ranks have nothing to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Token {
-    /// Sum of the balances of those that it has passed.
+    /// Sum of the balances of the ranks that it has passed.
     balance: i64,
-    /// One of them had got items since it passed before.
+    /// One of these ranks has got items since the token passed it before.
     touched: bool,
-    /// It starts here: nobody has been passed.
+    /// The token starts here: it has not passed any other rank.
     fresh: bool,
 }
 
@@ -99,14 +99,14 @@ struct Token {
 enum Word {
     /// The sender has nothing to do.
     Hungry,
-    /// So many items.
+    /// A number of items, and their bytes.
     Items(u64, Bytes),
     Token(Token),
     /// Nothing is left anywhere.
     End,
 }
 
-/// A word that is to leave: for whom, and what.
+/// A word to be sent, and its target.
 type Post = (usize, Word);
 
 impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
@@ -189,7 +189,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
         Ok(posts)
     }
 
-    /// So many of what was sent have come.
+    /// `count` of the words that were sent have arrived.
     fn come(&self, count: i64) {
         self.balance.set(self.balance.get() - count);
         self.touched.set(true);
@@ -210,7 +210,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Part<T> {
         }
     }
 
-    /// What to do with the token, with nothing else to do.
+    /// Passes the token on, if this rank has it. Called when this rank has no work. Rank 0 ends the queue instead if nothing is left.
     fn pass(&self, rank: usize, size: usize) -> Vec<Post> {
         let Some(token) = self.token.take() else { return Vec::new() };
         let next = (rank + 1) % size;
@@ -234,7 +234,7 @@ fn end_below(rank: usize, size: usize) -> impl Iterator<Item = Post> {
     [2 * rank + 1, 2 * rank + 2].into_iter().filter(move |to| *to < size).map(|to| (to, Word::End))
 }
 
-/// What a word does where it arrives.
+/// Handles a word at its target.
 fn receive<T>(context: &Context<'_>, (number, life, word): (u64, u64, Word))
 where
     T: Serialize + DeserializeOwned + 'static,
@@ -257,7 +257,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         world.within("DistQueue::new", || DistQueue::with_options(world, &Options::new(world)))
     }
 
-    /// An empty queue. Collective, with the same type and the same options on every rank, but for [`Options::age`].
+    /// An empty queue. Collective, with the same type and, except for [`Options::age`], the same options on every rank.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] on all ranks if these differ; [`Error::InvalidArgument`] if messages have no room for any item;
@@ -292,12 +292,12 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
     }
 
     /// Most bytes of items at this rank that were pushed to others, or come from them: in buffers, in messages on their way
-    /// out, and in such that it has not taken yet.
+    /// out, and in arrived messages that it has not taken yet.
     pub fn memory(&self) -> usize {
         self.port.memory()
     }
 
-    /// A new life, which begins for all before anybody speaks in it.
+    /// Starts the queue anew. All ranks have done so before any rank sends again.
     fn begin(&self) -> Result<()> {
         self.world.barrier()?;
         let part = &self.part.object;
@@ -343,8 +343,8 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         .placed_here()
     }
 
-    /// Adds an item at `rank`, whence others may take it: now or later, gathered with others that go the same way; one that is
-    /// longer than a buffer, now. Waits while as much is under way there as it may hold.
+    /// Adds an item at `rank`, from which other ranks may take it. The item leaves now or later, together with others that go the same
+    /// way; an item that is longer than a buffer leaves now. Waits while as much is under way there as it may hold.
     ///
     /// # Errors
     /// As [`DistQueue::push`]; [`Error::RankOutOfRange`]; [`Error::InvalidArgument`] for an item that is larger than a
@@ -426,8 +426,8 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
         self.port.flush_all().placed_here()
     }
 
-    /// Takes an item, waiting while there is none but other ranks still work. `None` when nothing is left at any rank and all
-    /// wait here: then all ranks get `None`. Every rank must call this until it does.
+    /// Takes an item. Waits while there is none and other ranks still work. When nothing is left at any rank and all ranks wait
+    /// here, all get `None`. Every rank must call this until it returns `None`.
     ///
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::InsideHandler`].
@@ -440,7 +440,7 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
                 false => drop(self.world.poll()?),
             }
             if self.part.object.items.borrow().is_empty() {
-                // Nobody waits for what lies here while this rank waits.
+                // Send the items in the buffers now, so that no rank waits for them while this rank waits.
                 self.port.hurry()?;
             }
             let popped = self.pop_or_wait();
@@ -468,12 +468,12 @@ impl<'w, T: Serialize + DeserializeOwned + 'static> DistQueue<'w, T> {
             if part.ended.get() {
                 return Ok(None);
             }
-            // Again if what came was passed on before it was taken.
+            // Ask again if items have come since, but were passed on before this rank took one.
             if self.asked.replace(part.fed.get()) != Some(part.fed.get()) {
                 let distances = (0..usize::BITS).map(|bit| 1 << bit).take_while(|distance| *distance < size);
                 self.post(distances.map(|distance| ((rank + distance) % size, Word::Hungry)))?;
             }
-            // Sending may have brought something.
+            // Sending may have delivered items.
             if part.items.borrow().is_empty() {
                 self.post(part.pass(rank, size))?;
             }
@@ -550,7 +550,7 @@ mod tests {
         pass(&parts, 0);
         assert!(parts.iter().all(|part| !part.ended.get()), "rank 1 still has work");
         parts[1].items.borrow_mut().clear();
-        // What was seen is forgotten in a round, and the next finds nothing.
+        // The first round clears the marks of earlier activity, and the second finds none.
         [1, 2, 0, 1, 2, 0].into_iter().for_each(|rank| pass(&parts, rank));
         assert!(parts[0].ended.get() && parts[1].ended.get() && parts[2].ended.get());
     }

@@ -55,8 +55,8 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 /// A stream of random numbers, named by a seed and a number: 2^64 words of 64 bits, in order or from any place on.
 ///
 /// Streams of different numbers or seeds have no block in common. Each call takes words from the stream, as many as it says.
-/// A clone goes on from the same place. The numbers are the same on every machine, but for [`Stream::normal`] and
-/// [`Stream::exponential`]: the last bits of logarithm and cosine are the system's.
+/// A clone goes on from the same place. The numbers are the same on every machine, except for [`Stream::normal`] and
+/// [`Stream::exponential`], where the last bits of logarithm and cosine depend on the system.
 ///
 /// # Examples
 /// ```
@@ -142,7 +142,7 @@ impl Stream {
         assert!(end > 0, "there is no number below 0");
         loop {
             let product = u128::from(self.next_u64()) * u128::from(end);
-            // Of the 2^64 words the first 2^64 mod `end` of each stretch would make some numbers likelier.
+            // Rejects the words whose `low` is below 2^64 mod `end`: with them some numbers would be more likely than others.
             let low = product as u64;
             if low >= end || low >= end.wrapping_neg() % end {
                 return (product >> 64) as u64;

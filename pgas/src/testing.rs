@@ -1,4 +1,4 @@
-//! What the attribute [`bellwether::test`](crate::test) expands to.
+//! Functions for the expansion of the attribute [`bellwether::test`](crate::test).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bellwether_runtime::{Threads, World};
 
-/// One test: a body on so many ranks.
+/// One test: a body and the number of ranks that run it.
 #[derive(Debug, Clone, Copy)]
 pub struct Test {
     /// Its path, with the crate's name.
@@ -21,12 +21,12 @@ pub struct Test {
     pub deadline: Duration,
 }
 
-/// Tells that this process is a rank of a test, or the one that watches them.
+/// Set in the environment of the ranks of a test and of the process that watches them.
 const MARK: &str = "BELLWETHER_TEST";
 
-/// What a body may return.
+/// A return type of a test's body.
 pub trait Outcome {
-    /// What went wrong, in words.
+    /// `Ok`, or the failure in words.
     ///
     /// # Errors
     /// These words.
@@ -154,7 +154,7 @@ fn of_ranks(name: &str, out: &str) -> String {
     text
 }
 
-/// What was said on standard error, without what the launcher repeats of it.
+/// The text on standard error, without the lines that the launcher repeats.
 fn once(err: &str) -> String {
     let (mut text, mut repeated) = (String::new(), false);
     for line in err.lines() {

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use bytemuck::Pod;
 
-/// What other ranks read and write as bytes: every type that is [`Pod`], and no other.
+/// Data that other ranks read and write as bytes: every type that is [`Pod`], and no other.
 ///
 /// A bound of the calls by which values come in. Generic code may ask for [`Pod`] instead, which is as much.
 #[diagnostic::on_unimplemented(
@@ -72,7 +72,7 @@ impl<T: fmt::Debug, W: ?Sized> fmt::Debug for OneThread<T, W> {
     }
 }
 
-/// What any thread may use: nothing.
+/// Types that any thread may use. There are none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` and what is made of a world stay on the thread of their rank",
     label = "another thread would use a `{Self}`",
@@ -120,7 +120,7 @@ impl<T, W: ?Sized> Deref for OneAtATime<T, W> {
     }
 }
 
-/// What several threads may use at the same time, of what is [`OneAtATime`]: nothing.
+/// Types in [`OneAtATime`] that several threads may use at the same time. There are none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is for one thread at a time",
     label = "another thread would borrow a `{Self}`",

@@ -1,5 +1,5 @@
-//! What takes bytes of a peer above the transports, fed with bytes that no peer of ours sends: the handlers of messages,
-//! the lanes of shared memory, the roster of a job, the output of ranks. `runtime/fuzz` runs these for long.
+//! The decoders of peers' bytes above the transports, fed with bytes that no peer of ours sends: the handlers of
+//! messages, the lanes of shared memory, the roster of a job, the output of ranks. `runtime/fuzz` runs these for long.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -60,7 +60,7 @@ pub fn feed_messages(bytes: &[u8]) {
     feed_agreement(bytes);
 }
 
-/// Feeds a message to a rank that agrees with others on who is gone.
+/// Feeds a message to a rank that agrees with others on which ranks are gone.
 fn feed_agreement(bytes: &[u8]) {
     const RANKS: usize = 4;
     if let Some(word) = Word::decode(bytes, RANKS) {
@@ -144,7 +144,7 @@ pub fn feed_lane(bytes: &[u8]) {
             unsafe { set_line(receiver.lane, receiver.number, receiver.depth, whole) };
             receiver.number += 1;
         }
-        // Nobody rang for it.
+        // No peer has rung for the line.
         receiver.interface.any_waiting();
         receiver.interface.receive(0, |_, _, message| {
             let payload = message.data();
@@ -157,7 +157,7 @@ pub fn feed_lane(bytes: &[u8]) {
     });
 }
 
-/// Feeds a job's memory file to who joins that job, and output to who passes it on.
+/// Feeds a job's memory file to a process that joins the job, and output to the launcher's code that passes it on.
 pub fn feed_start(bytes: &[u8]) {
     cut_lines(bytes);
     let job = JobMemory::create(3, &Settings::default()).expect("a job");

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::time::Duration;
 
-/// What has happened when the roster of a job is not there any more.
+/// Text for errors: what has happened when the roster of a job is not there any more.
 pub(crate) const MEMORY_LOST: &str = "the memory of this job was cut or cleared from outside the job (its file, \
      /memfd:bellwether under /proc/PID/fd, was truncated or had holes punched into it)";
 /// What stands before the place of a call in a message.
@@ -198,7 +198,7 @@ pub enum Error {
         /// Bytes asked for.
         length: usize,
     },
-    /// An address that is not a multiple of what the operation needs.
+    /// An address that is not a multiple of the alignment that the operation needs.
     #[error("{operation} at rank {rank}: address {address:#x} must be a multiple of {alignment}{place}")]
     Misaligned {
         /// The call that was made.
@@ -207,7 +207,7 @@ pub enum Error {
         rank: usize,
         /// The address.
         address: usize,
-        /// What it must be a multiple of.
+        /// The alignment in bytes that the operation needs.
         alignment: usize,
         /// Where the program made the call.
         place: CalledAt,
@@ -284,7 +284,7 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
-    /// Every rank waits, nothing is under way, and so nothing can end the wait. On one host this is found where all wait in collective
+    /// Every rank waits, nothing is in flight, and so nothing can end the wait. On one host this is found where all wait in collective
     /// calls, in the simulator in any case.
     #[error("{doing}: deadlock: every rank waits, and no message or operation is in flight{}", .doing.called())]
     Standstill {
@@ -445,7 +445,7 @@ impl Doing {
         self.call.unwrap_or(self.step)
     }
 
-    /// What this rank did for it.
+    /// The step of that call in which this rank was.
     pub fn step(self) -> &'static str {
         self.step
     }
@@ -533,7 +533,7 @@ impl Error {
             Error::MemoryLost { doing } => Error::MemoryLost { doing: doing.within(call, place) },
             Error::Standstill { doing } => Error::Standstill { doing: doing.within(call, place) },
             Error::RanksDiffer { what, rank, reference, theirs, mut ours, advice } => {
-                // What the ranks have shown each other has the places already.
+                // The descriptions that the ranks have exchanged contain the places already.
                 if !ours.contains(CALLED_AT) && !theirs.contains(CALLED_AT) {
                     let told = if reference == here { String::new() } else { format!("; told to rank {here}") };
                     let name = call.map_or(String::new(), |call| format!("in `{call}`, "));

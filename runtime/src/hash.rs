@@ -1,5 +1,5 @@
-//! The hash of this crate: ranks compare digests of what they must have alike. The same on all ranks, which run one executable;
-//! not for data that somebody may have chosen to collide.
+//! The hash of this crate: ranks compare digests of data that must be equal on all of them. The same on all ranks, which run
+//! one executable. Not for data that an attacker may have chosen to collide.
 
 /// One step of a digest: multiply and shift, as in the finaliser of splitmix64.
 #[inline]

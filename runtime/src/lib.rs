@@ -1,4 +1,4 @@
-//! What one rank needs to reach another: start-up, memory, transports, messages, bells.
+//! Everything that one rank needs to reach another: start-up, memory, transports, messages, bells.
 //!
 //! Most programs use the crate `bellwether`, which re-exports this one.
 

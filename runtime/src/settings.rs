@@ -1,4 +1,4 @@
-//! What a rank is told by its environment or by the program.
+//! The settings of a rank, from its environment or from the program.
 
 mod collectives;
 mod sizes;
@@ -11,7 +11,7 @@ pub use self::table::{KNOWN, Known, Values};
 use self::table::{LAUNCHED, OF_A_RANK};
 use crate::error::{Error, Result};
 
-/// What can be set through `BELLWETHER_*` variables or in code.
+/// The settings that `BELLWETHER_*` variables or the program can change.
 ///
 /// `Settings::default()` is right for almost every program; a rank reads its environment with
 /// [`Settings::from_env`].
@@ -55,14 +55,14 @@ pub struct Settings {
     pub world_team_memory: usize,
     /// The algorithms of collectives over teams.
     pub collectives: Collectives,
-    /// What this host is called; `None`: what the kernel says. Ranks of hosts with different names share no memory.
+    /// The name of this host; `None`: the kernel's name for it. Ranks of hosts with different names share no memory.
     pub host: Option<String>,
     /// How to join the ranks that mpirun or srun started.
     pub join: Join,
     /// How long a rank of those waits for the others, without MPI. More than 10⁹ seconds are taken as that.
     pub join_limit: std::time::Duration,
-    /// Whether ranks go on after the death of another, by [`World::survivors`](crate::World::survivors): a launcher of ours ends nobody
-    /// because of it, and each rank keeps a workspace for the teams of survivors from the start.
+    /// Whether ranks go on after the death of another, by [`World::survivors`](crate::World::survivors): a launcher of ours then ends
+    /// no other rank, and each rank keeps a workspace for the teams of survivors from the start.
     pub survive: bool,
     /// Whether [`World::serve_while`](crate::World::serve_while) makes progress meanwhile.
     pub progress_thread: ProgressThread,
@@ -89,7 +89,7 @@ pub enum HugePages {
 /// How to join the ranks that a launcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// By MPI in builds with the feature `mpi`, else by what the launcher has left in the environment.
+    /// By MPI in builds with the feature `mpi`, else by the launcher's exchange that the environment names.
     Auto,
     /// By MPI.
     Mpi,
@@ -154,8 +154,8 @@ impl ProgressThread {
 /// How ranks reach each other's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// What suits: ranks of one node map each other's memory, and a put is a store; those of others are reached by RDMA, or
-    /// by TCP where there is no RDMA device.
+    /// Chosen automatically: ranks of one node map each other's memory, and a put is a store; those of others are reached
+    /// by RDMA, or by TCP where there is no RDMA device.
     Auto,
     /// Shared memory as if it were a network: every call passes through the transport contract. For tests, and to see
     /// what that costs.
@@ -227,8 +227,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The defaults, changed only by what the environment says about how to join other ranks, where that can be read: for a rank
-    /// that comes to tell the others why it has no settings.
+    /// The defaults, changed only by the variables about how to join other ranks, if they can be read: for a rank that joins the
+    /// others only to tell them why it has no settings.
     pub(crate) fn joining_from_env() -> Settings {
         let mut settings = Settings::default();
         for name in ["BELLWETHER_JOIN", "BELLWETHER_JOIN_LIMIT"] {
@@ -257,7 +257,7 @@ impl Settings {
     }
 }
 
-/// What to warn of where `asked` is the value of `BELLWETHER_RANKS`, and a world starts on the `ranks` ranks of a communicator.
+/// The warning, if there is one, where `asked` is the value of `BELLWETHER_RANKS`, and a world starts on the `ranks` ranks of a communicator.
 #[cfg(any(feature = "mpi", test))]
 pub(crate) fn ignored_ranks(asked: Option<&str>, ranks: usize) -> Option<String> {
     let asked = asked.filter(|asked| asked.trim().parse() != Ok(ranks))?;

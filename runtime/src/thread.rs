@@ -3,8 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
-/// Starts a thread, and returns when it runs. What the system takes for a thread it has taken by then: a shortage of memory after this is
-/// one of the calls that ask for memory, and does not end the process from within the thread's start.
+/// Starts a thread, and returns when it runs. By then the system has allocated everything that the thread's start needs: a later shortage
+/// of memory fails the call that asks for memory, and does not end the process from within the thread's start.
 ///
 /// # Errors
 /// Those of the system.

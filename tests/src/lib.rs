@@ -1,4 +1,4 @@
-//! What the tests that cross crates or processes share: rows of the conformance tables as programs that run over
+//! Code that the tests across crates or processes share: rows of the conformance tables as programs that run over
 //! threads, processes or MPI alike, programs started and watched, and a watchdog.
 
 pub mod cheetah;

@@ -1,4 +1,4 @@
-//! What the tests that start processes have in common.
+//! Code that the tests that start processes share.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -108,8 +108,8 @@ pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// Ends `child`: asked first, so that a launcher can end its ranks, killed after that. If it leads a session (`setsid`),
-/// nobody of that lives on.
+/// Ends `child`: first with a signal that it can handle, so that a launcher can end its ranks, then by SIGKILL. If it leads a session
+/// (`setsid`), all processes of the session are killed.
 pub fn end(child: &mut Child) -> ExitStatus {
     let _ = Command::new("kill").arg(child.id().to_string()).status();
     let status = wait(child, Duration::from_secs(5)).unwrap_or_else(|| {
@@ -147,7 +147,7 @@ pub fn forbid_threads() {
     let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let equals = |call: libc::c_long, jt| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, call as u32);
     let mut filter = [
-        // The call's number is the first word of what a filter sees.
+        // The call's number is the first word of a filter's input.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
         equals(libc::SYS_clone, 2),
         equals(libc::SYS_clone3, 1),

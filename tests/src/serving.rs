@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use bellwether_runtime::{AtomicOp, Context, Result, World};
 
-/// What handlers of a rank tell the thread that computes there.
+/// Words from the handlers of a rank to the thread that computes there.
 #[derive(Debug, Default)]
 struct Heard {
     calls: AtomicU64,
@@ -77,7 +77,7 @@ pub fn without_poll(world: &World) -> Result<()> {
 }
 
 /// Rank 1 computes, and makes no call, until all others have told it to end. Each of their operations waits for progress of rank 1 where it
-/// is emulated there, and calls always do. What computes has a context.
+/// is emulated there, and calls always do. The thread that computes has a context.
 ///
 /// # Errors
 /// Those of the runtime.

@@ -46,12 +46,12 @@ pub fn mix(world: &World) -> Result<()> {
             }
             let error = world.wait_every_for(SOON, &mut [&mut *items[0], &mut quiet]).expect_err("nobody rings");
             assert!(matches!(error, Error::TimedOut { .. }), "{error}");
-            // All of them are ready: the first is told.
+            // All items are ready: the call names the first.
             assert_eq!(world.wait_any(&mut items)?, 0);
         } else {
             let mut left: Vec<&mut dyn Waitable> = Vec::from(items);
             while !left.is_empty() {
-                // What is never ready stands first, and keeps none back.
+                // An item that is never ready stands first, and delays none of the others.
                 let mut list: Vec<&mut dyn Waitable> = vec![&mut quiet];
                 list.extend(left.iter_mut().map(|item| &mut **item as &mut dyn Waitable));
                 let place = match round {
@@ -113,7 +113,7 @@ const OF_CONTEXTS: usize = 10;
 /// Bytes of a large message.
 const LARGE: usize = 20_000;
 
-/// What attempts share.
+/// State that all attempts share.
 struct Attempts<'w> {
     world: &'w World,
     context: Option<&'w ThreadContext>,
@@ -231,7 +231,7 @@ pub fn messages_at_once(
         assert!(refused >= 2);
         total.put(1, 0, sent as u64)?;
         if [8, 9, 12, 13].contains(&way) {
-            // Each event of what was sent happens once, and none of what was refused.
+            // Each event of the messages that were sent happens once, and none of those that were refused.
             world.wait_completion(&attempts.done)?;
             context.iter().try_for_each(|context| context.flush_all())?;
             let all = 3 * sent as u64;
@@ -251,7 +251,7 @@ pub const PUT_WAYS: usize = 27;
 /// Elements of a part.
 const PART: usize = 64;
 
-/// What puts at once go by.
+/// Targets and state of puts in `try_` forms.
 struct Puts<'w> {
     world: &'w World,
     numbers: &'w Symmetric<u64>,
@@ -280,7 +280,7 @@ impl Puts<'_> {
         (12..=20).contains(&way)
     }
 
-    /// Puts a part to rank 1, in one of the ways: all of it, or one element.
+    /// Puts a part to rank 1, in one of the ways: the whole part, or one element.
     fn put(&mut self, way: usize, part: usize) -> Result<()> {
         let Puts { world, numbers, bell, signals, segment, context, counted, .. } = self;
         let (start, value, values) = (part * PART, part as u64 + 1, [part as u64 + 1; PART]);
@@ -418,7 +418,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
             kept_of_context: None,
         };
         let mut part = 0;
-        // Single elements need more of them.
+        // A way that puts single elements needs more puts.
         let again = if single { PART } else { 1 };
         let refused = 'full: loop {
             assert!(part < parts, "way {way}: there is always room");
@@ -446,7 +446,7 @@ pub fn puts_at_once(world: &World, largest: usize, way: usize, stay_away: impl F
             context.flush_all()?;
         }
         if [6, 15, 20, 22, 23, 25].contains(&way) {
-            // Of all parts but the refused one, whose operation another has used.
+            // Two events for each part except the refused one, whose operation another put has used.
             let all = 2 * (parts as u64 - 1);
             assert_eq!(world.wait_counter(&puts.counted, all)?, all);
         }
@@ -521,7 +521,7 @@ pub fn rings_at_once(world: &World, way: usize, stay_away: impl FnOnce()) -> Res
             assert!(count < MOST, "way {way}: there is always room");
         }
         assert!(count > 0 && !ring(MOST)?, "way {way}");
-        // What is stored at the word of the counts, later ones replace.
+        // Later stores replace the value at the word of the counts.
         assert!(
             way != 3 || !had_room(world.try_notify_segment(1, number, 8, MOST))?,
             "another word has no room either"
@@ -624,7 +624,8 @@ fn keep_a_part(context: &ThreadContext, numbers: &Symmetric<u64>) -> Result<()> 
     Ok(())
 }
 
-/// A context puts at once what the network takes in many parts. What it does then at the same rank comes after all of it.
+/// A context puts in a `try_` form more than the network takes in one part. Its later operations at the same rank take effect after
+/// the whole put.
 pub fn what_is_kept_comes_first(world: &World, after: usize) -> Result<()> {
     let (numbers, bell, context) = (world.alloc::<u64>(LONG)?, world.bell()?, world.context()?);
     if world.rank() == 0 {
@@ -704,7 +705,7 @@ fn flush_after_loss(
 }
 
 /// Rank 1 is killed while a context of rank 0 keeps a part of a put. Each of two flushes fails, of rank 1 (`true`) or of all: one
-/// for what the network had begun to transfer, one for what the context still kept.
+/// for the parts that the network had begun to transfer, one for those that the context still kept.
 pub fn kept_for_a_dead_rank(world: &World, flushes: [bool; 2], kill: impl FnOnce()) -> Result<()> {
     let outcomes = flush_after_loss(world, &flushes, |_| {
         kill();

@@ -1,4 +1,4 @@
-//! A deadline for tests that could hang: it ends the process and tells who was doing what.
+//! A deadline for tests that could hang: it ends the process and prints what each thread was doing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ static GUARDED: Mutex<BTreeMap<u64, (String, Instant)>> = Mutex::new(BTreeMap::n
 static CHANGED: Condvar = Condvar::new();
 
 thread_local! {
-    // Of each thread alone, so that telling what they do brings no order among threads that a test is about.
+    // Each thread writes to a lock of its own, so that `at` does not synchronise the threads that a test is about.
     static OWN: Arc<Mutex<Step>> = {
         let thread = std::thread::current().name().unwrap_or("?").into();
         let own = Arc::new(Mutex::new(Step { thread, what: String::new(), since: Instant::now() }));
@@ -40,7 +40,7 @@ pub fn at(what: impl Into<String>) {
 #[derive(Debug)]
 pub struct Guard(u64);
 
-/// Starts a watch: if the guard still lives after `limit`, the process aborts and tells who was doing what.
+/// Starts a watch: if the guard still lives after `limit`, the process prints what each thread was doing and aborts.
 pub fn guard(name: impl Into<String>, limit: Duration) -> Guard {
     let mut guarded = GUARDED.lock().unwrap_or_else(PoisonError::into_inner);
     static NEXT: AtomicU64 = AtomicU64::new(0);

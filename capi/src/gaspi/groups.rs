@@ -29,7 +29,7 @@ impl Elements {
     }
 }
 
-/// `gaspi_reduce_operation_t`. An exception that leaves it ends the process: Rust does not catch those of other languages.
+/// `gaspi_reduce_operation_t`. An exception that leaves it ends the process: Rust does not catch exceptions of other languages.
 type Function = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void, *mut c_void, u32, u64, u64) -> c_int;
 
 fn operation(number: c_uint) -> Result<Operation> {
@@ -45,7 +45,7 @@ fn datatype(number: c_uint) -> Result<Datatype> {
 calls! {
     gaspi_group_create, pgaspi_group_create(group: *mut u8) {
         let process = working()?;
-        // Before there is a group that nobody knows of.
+        // Check first: otherwise there would be a group whose number the program does not get.
         check([group.cast_const().cast()])?;
         // SAFETY: not null, and valid by the caller.
         unsafe { store(group, process.group_create()?) }
@@ -101,7 +101,7 @@ calls! {
                 return Err(Code(codes::INV_NUM));
             }
             let len = number as usize * kind.size();
-            // SAFETY: not null, and valid by the caller for so many elements, which the check above limits.
+            // SAFETY: not null, and the caller guarantees that it is valid for `len` bytes, which the check above limits.
             let elements = unsafe { Elements::read(send, len) };
             let mut result = [0; MOST];
             let timeout = Timeout::from_millis(timeout);
@@ -130,7 +130,7 @@ calls! {
             }
             let len = u64::from(number).checked_mul(size).filter(|len| (1..=ALLREDUCE_BUF_SIZE).contains(len));
             let len = len.ok_or(Code(codes::INV_SIZE))? as usize;
-            // SAFETY: not null, and valid by the caller for so many bytes, which the check above limits.
+            // SAFETY: not null, and the caller guarantees that it is valid for `len` bytes, which the check above limits.
             let elements = unsafe { Elements::read(send, len) };
             let mut result = [0; MOST];
             let combine = |mine: &mut [u8], theirs: &[u8]| {

@@ -15,7 +15,7 @@ use super::{calls, failed, store};
 /// Longest wait at exit for threads that are in a call. Threads return from calls within milliseconds after `gaspi_proc_term`.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
-/// The process in its working phase; null outside of it. Calls read only this.
+/// The process in its working phase; null in the other phases. Calls read only this.
 static WORKING: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 /// Threads in calls that can wait.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -24,7 +24,7 @@ static CHILD: AtomicBool = AtomicBool::new(false);
 
 static HELD: Mutex<Held> = Mutex::new(Held { process: null_mut(), watches: false, starts: false, settings: None });
 
-/// What the life of a process is made of.
+/// The state of this process across its phases.
 pub(super) struct Held {
     /// From `Box::into_raw`; null before the first `gaspi_proc_init`, and after the process has left the job.
     process: *mut Process,
@@ -32,7 +32,7 @@ pub(super) struct Held {
     watches: bool,
     /// A `gaspi_proc_init` has begun, and none has ended it.
     pub(super) starts: bool,
-    /// What `gaspi_config_set` has set.
+    /// The configuration: set by `gaspi_config_set`, or the default once it was needed. `None` before that.
     pub(super) settings: Option<Settings>,
 }
 
@@ -97,7 +97,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // Pairs with the SeqCst in `at_exit`: it sees the end of what the call did.
+        // Pairs with the SeqCst in `at_exit`, which then sees all effects of the call.
         WAITING.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -131,8 +131,8 @@ unsafe extern "C" fn in_child() {
     WORKING.store(null_mut(), Ordering::Relaxed);
 }
 
-/// Leaves the job, when all processes do. A process that exits in its working phase leaves the job by its end, as one that is
-/// killed: the others are told that it is lost.
+/// Leaves the job, together with all processes. A process that exits in its working phase does not leave: to the others it is lost, like
+/// one that was killed.
 extern "C" fn at_exit() {
     if CHILD.load(Ordering::Relaxed) || is_working() {
         return;
@@ -158,7 +158,7 @@ extern "C" fn at_exit() {
     }
     // SAFETY: from `Box::into_raw`, once; `WORKING` is null, and no thread is in a call.
     let process = unsafe { Box::from_raw(process) };
-    // Who is lost has been told by calls, and no one is left to hear of it. A panic has printed its text.
+    // Ignore errors: calls have reported lost ranks, and at exit no call is left to report to. A panic has printed its text.
     let _ = crate::fault::catch(|| process.finish());
 }
 
@@ -200,7 +200,7 @@ fn init(timeout: Timeout) -> Result<()> {
 fn term(timeout: Timeout) -> Result<()> {
     waiting(|process| {
         let outcome = process.proc_term(timeout);
-        // Another thread may have ended it, and begun the next working phase. As long as this one has not stored null no one can.
+        // Another thread may have ended the working phase, and begun the next one. Until this thread has stored null, no other can.
         let ended = match outcome {
             Ok(()) => true,
             Err(Code(codes::NOINIT | codes::TIMEOUT)) => false,

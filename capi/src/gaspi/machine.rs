@@ -9,7 +9,8 @@ use bellwether_runtime::vocabulary::gaspi::{Code, codes};
 
 use super::{TEXT, calls, check, store};
 
-/// The text of a code, for good: that of this thread's last error with a text of its own, if it has this code.
+/// The text of a code: a static text, or if this thread's last error has this code and a text of its own, that text, which is valid
+/// until the thread's next such error.
 fn text_of(code: c_int) -> *const c_char {
     static TEXTS: OnceLock<Vec<(i32, CString)>> = OnceLock::new();
     let own = TEXT.try_with(|kept| match &*kept.borrow() {
@@ -27,7 +28,7 @@ fn text_of(code: c_int) -> *const c_char {
     known.map_or(c"The number is no code of GASPI.".as_ptr(), |(_, text)| text.as_ptr())
 }
 
-/// The text of a code, which stays as it is: that of a failed start until this thread's next error with a text of its own.
+/// The text of a code. The text of an error of this thread is valid until the thread's next error with a text of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gaspi_error_str(code: c_int) -> *const c_char {
     crate::fault::catch(|| text_of(code)).unwrap_or(c"".as_ptr())
@@ -52,7 +53,7 @@ fn frequency() -> f32 {
     })
 }
 
-/// The start of times, the first call of these.
+/// The origin of times: the first of these calls.
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(Instant::now)
@@ -133,7 +134,7 @@ pub extern "C" fn gaspi_print_affinity_mask() {
     let print = || {
         let line = affinity_mask().and_then(|mask| CString::new(format!("affinity mask {mask}")).ok());
         if let Some(line) = line {
-            // SAFETY: a text that ends with a zero byte. C's own output, so that it stays in order with what the program prints.
+            // SAFETY: a text that ends with a zero byte. C's own `puts`, so that the line stays in order with the program's output.
             unsafe { libc::puts(line.as_ptr()) };
         }
     };

@@ -34,7 +34,7 @@ unsafe fn list(
     Ok((0..number as usize).map(part).collect())
 }
 
-/// Defines calls that post one transfer, and calls that post a list of them: names, the runtime's function.
+/// Defines calls that post one transfer, and calls that post a list of transfers: names, the runtime's function.
 macro_rules! transfers {
     (one: $($name:ident, $profiled:ident: $post:ident;)+) => {calls! {$(
         $name, $profiled(
@@ -164,7 +164,7 @@ calls! {
 
     gaspi_queue_create, pgaspi_queue_create(queue: *mut u8, timeout: u64) {
         waiting(|process| {
-            // Before there is a queue that nobody knows of.
+            // Check first: otherwise there would be a queue whose number the program does not get.
             check([queue.cast_const().cast()])?;
             // SAFETY: not null, and valid by the caller.
             unsafe { store(queue, process.queue_create(Timeout::from_millis(timeout))?) }

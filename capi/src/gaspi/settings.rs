@@ -1,4 +1,4 @@
-//! The configuration, and the numbers that follow from it.
+//! The configuration, and the calls that return its numbers.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -7,8 +7,8 @@ use bellwether_runtime::vocabulary::gaspi::{self, Code, Config, Result, codes};
 use super::life::{held, is_working, working};
 use super::{calls, store};
 
-/// `gaspi_config_t`. The fields up to `network`, and `passive_queue_size_max` and `user_defined`, are kept for the program: nothing here
-/// depends on them.
+/// `gaspi_config_t`. The fields up to `network`, and `passive_queue_size_max` and `user_defined`, are kept for the program. Of these only
+/// `network` is checked, and nothing else depends on them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Settings {
@@ -18,7 +18,7 @@ pub struct Settings {
     user_net: c_uint,
     sn_persistent: c_int,
     sn_timeout: u64,
-    /// Network type; device, MTU, check of the port; port.
+    /// `gaspi_dev_config_t`: network type; InfiniBand device, MTU and port check; TCP port.
     dev_config: [c_uint; 5],
     network: c_uint,
     queue_size_max: c_uint,
@@ -38,13 +38,13 @@ pub struct Settings {
 
 /// `GASPI_ETHERNET`.
 const ETHERNET: c_uint = 2;
-/// The last of `gaspi_network_t` and of `gaspi_topology_t`.
+/// The largest values of `gaspi_network_t` and of `gaspi_topology_t`.
 const NETWORKS: c_uint = 4;
 const TOPOLOGIES: c_uint = 2;
-/// Bytes of an MTU, and the first port, that programs for GPI-2 see.
+/// Defaults for programs that were written for GPI-2: MTU in bytes, and TCP port.
 const MTU: c_uint = 4096;
 const PORT: c_uint = 19000;
-/// Milliseconds.
+/// Default of `sn_timeout`, in milliseconds.
 const START_LIMIT: u64 = 30_000;
 
 impl Default for Settings {
@@ -76,7 +76,7 @@ impl Default for Settings {
     }
 }
 
-/// What the runtime is told.
+/// The part of the configuration that the runtime uses.
 pub(super) fn config(settings: &Settings) -> Config {
     Config {
         queue_num: settings.queue_num,
@@ -106,12 +106,12 @@ fn set(settings: Settings) -> Result<()> {
     Ok(())
 }
 
-/// The configuration that is set, or in use.
+/// The configuration that was set, or the default.
 fn get() -> Result<Settings> {
     Ok(*held()?.settings.get_or_insert_default())
 }
 
-/// Defines calls that give a number of the configuration, or a fixed one, in every phase.
+/// Defines calls that return a number of the configuration, or a constant. They may be called in every phase.
 macro_rules! numbers {
     ($($name:ident, $profiled:ident: $type:ty = $value:expr;)+) => {
         calls! {$(

@@ -13,7 +13,7 @@ const LEVEL: u32 = 1;
 /// `GASPI_STATISTIC_ARGUMENT_NONE`.
 const NO_ARGUMENT: c_uint = 0;
 
-/// What the program has set, also before there is a process.
+/// The level that the program has set. It can be set before there is a process.
 pub(super) static VERBOSITY: AtomicU32 = AtomicU32::new(0);
 
 /// # Errors

@@ -18,7 +18,7 @@ struct Pool {
     /// Threads that take part; 0 before `gaspi_threads_init` and after `gaspi_threads_term`.
     total: c_int,
     registered: c_int,
-    /// Which pool this is: identifiers of earlier ones are over.
+    /// The number of this pool: identifiers of earlier pools are not valid any more.
     number: u64,
     arrived: c_int,
     /// Barriers that are done.
@@ -93,7 +93,7 @@ fn barrier() {
 }
 
 fn start(function: Option<Function>, argument: *mut c_void) -> Result<()> {
-    /// What goes to the thread.
+    /// The function and argument for the thread.
     struct Work(Function, *mut c_void);
     // SAFETY: the program gives both to the thread.
     unsafe impl Send for Work {}
@@ -124,7 +124,7 @@ fn end() -> Result<()> {
     };
     let this = std::thread::current().id();
     for thread in running.into_iter().filter(|thread| thread.thread().id() != this) {
-        // What such a function does wrong ends the process.
+        // Ignore the result: a panic in the program's function ends the process.
         let _ = thread.join();
     }
     pool().total = 0;
@@ -184,7 +184,7 @@ thread_calls! {
 
     gaspi_threads_sync_all(group: u8, timeout: u64) {
         barrier();
-        // One thread of each process; the others wait for it.
+        // One thread of each process makes the call; the others wait until it has.
         let outcome = if own()? == 0 {
             waiting(|process| process.barrier(group, Timeout::from_millis(timeout)))
         } else {

@@ -34,8 +34,8 @@ const LIBRARIES: std::ops::RangeInclusive<c_int> = 0..=3;
 /// The process's place in a job.
 struct Held(Job);
 
-// SAFETY: a process has at most one job, made from a builder without handlers, and whoever uses it has the lock of `PROCESS`. A job
-// depends on its thread only on a simulated network, whose ranks are threads and not processes.
+// SAFETY: a process has at most one job, made from a builder without handlers, and every thread that uses it has the lock of
+// `PROCESS`. A job depends on its thread only on a simulated network, whose ranks are threads and not processes.
 unsafe impl Send for Held {}
 
 /// The job, from the first `LAPI_Init` to the end of the process.
@@ -116,8 +116,8 @@ unsafe extern "C" fn in_child() {
     CHILD.store(true, Ordering::Relaxed);
 }
 
-/// Leaves the job. A task that exits without `LAPI_Term` leaves it by its end, as one that is killed: its handle may be in use by
-/// threads that this must not wait for.
+/// Leaves the job. A task that exits without `LAPI_Term` does not leave here: to the others it is lost, like a killed task. Its handle
+/// may be in use by threads, and this must not wait for them.
 extern "C" fn at_exit() {
     if is_child() {
         return;
@@ -129,12 +129,12 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Leaves the job if there is no handle: every task has sent and got all when a handle ends, so nobody waits for this one.
+/// Leaves the job if there is no handle. When a handle ends, every task has sent and received everything, so no task waits for this one.
 fn leave(process: &mut Process) {
     if process.handle == 0
         && let Some(held) = process.job.take()
     {
-        // A panic has printed its text, and no one is left to hear more.
+        // Ignore errors: a panic has printed its text, and at exit no call is left to report to.
         let _ = crate::fault::catch(|| drop(held));
     }
 }
@@ -154,7 +154,7 @@ fn end(handle: Handle) -> i32 {
     code
 }
 
-/// Tells the error handler, if there is one, that a call is about to return the code of an earlier message or a lost task. The code.
+/// Tells the error handler, if there is one, that a call is about to return the code of an earlier message or a lost task. Returns the code.
 #[inline(always)]
 pub(super) fn told(handle: Handle, code: i32) -> i32 {
     if code == codes::SUCCESS { code } else { tell(handle, code) }

@@ -21,7 +21,7 @@ unsafe fn text_of(code: c_int, room: *mut c_void) -> i32 {
     }
     let own = (code == codes::RUNTIME).then(|| Failure::last(code)).flatten();
     let Some(Failure { text: own, .. }) = own else {
-        // SAFETY: the caller guarantees room for so many bytes.
+        // SAFETY: the caller guarantees room for `TEXT_ROOM` bytes.
         return unsafe { raw::msg_string(code, room.cast(), TEXT_ROOM) };
     };
     let end = own.floor_char_boundary(TEXT_ROOM - 1);

@@ -1,7 +1,7 @@
 //! The kernels `histo` and `ig` of bale (Maley and DeVinney, 2019): many small accesses all over a distributed table.
 //!
-//! What each rank asks for depends on the number of the request and not on the number of ranks: the requests are shared out
-//! like a loop, so the same job on any number of ranks gives the same table.
+//! Each request depends on its number and not on the number of ranks: the requests are divided among the ranks like the
+//! iterations of a loop, so the same job on any number of ranks gives the same table.
 
 use bellwether::aggregate::{Aggregator, Blocks, Options, Places};
 use bellwether::{Result, Symmetric, World};
@@ -22,7 +22,7 @@ pub struct Kernel<'w> {
     world: &'w World,
     /// Where the elements of the table lie.
     pub places: Blocks,
-    /// This rank's part of it.
+    /// This rank's part of the table.
     pub table: Symmetric<u64>,
     /// The numbers of this rank's requests.
     pub requests: std::ops::Range<usize>,
@@ -118,7 +118,7 @@ impl<'w> Kernel<'w> {
     }
 }
 
-/// One line of a table of rates: what, and requests of one rank in so many seconds.
+/// One line of a table of rates: the name of the way, and the rate and time of one rank's requests.
 pub fn row(what: &str, requests: usize, seconds: f64) -> String {
     let (rate, each) = (requests as f64 / seconds / 1e6, seconds / requests.max(1) as f64 * 1e9);
     format!("{what:<16} {rate:>10.2} {each:>12.1}")

@@ -25,14 +25,14 @@ pub struct Graph {
     neighbours: Vec<u32>,
 }
 
-/// How many vertices each rank has, but for the last ones.
+/// How many vertices each rank has. The last ranks may have fewer.
 pub fn block(vertices: usize, ranks: usize) -> usize {
     vertices.div_ceil(ranks).next_multiple_of(WORD)
 }
 
 impl Graph {
-    /// Sends every edge to the rank that has its first vertex. Each rank gives some edges, in any order; loops and what is
-    /// given twice are left out. Collective: all give the same number of vertices.
+    /// Sends every edge to the rank that has its first vertex. Each rank gives some edges, in any order; loops and repeated
+    /// edges are left out. Collective: all give the same number of vertices.
     ///
     /// # Errors
     /// Out of memory, or a rank was lost.
@@ -47,7 +47,7 @@ impl Graph {
         let mut counts: Vec<u64> = parts.iter().map(|part| part.len() as u64).collect();
         world.allreduce(&mut counts, |a, b| a + b)?;
 
-        // Each rank takes room in the inbox of another by adding to what has been taken there.
+        // Each rank reserves room in the inbox of another rank by a fetch-and-add on the number of elements taken there.
         let inbox = world.alloc::<Edge>(counts.iter().max().map_or(0, |most| *most as usize))?;
         let taken = world.alloc::<u64>(1)?;
         for to in (0..ranks).map(|step| (rank + step) % ranks) {

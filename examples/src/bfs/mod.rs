@@ -1,6 +1,6 @@
 //! Breadth-first search in a graph that is spread over ranks.
 //!
-//! [`graph`] spreads a graph, [`rmat`] generates one, [`search`] searches, [`validate`] makes sure that what was found is
+//! [`graph`] spreads a graph, [`rmat`] generates one, [`search`] searches, [`validate`] checks that the result is
 //! a breadth-first tree. The file to read first is `search.rs`.
 
 pub mod graph;

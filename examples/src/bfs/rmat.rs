@@ -8,7 +8,7 @@ use bellwether::random::Stream;
 use super::graph::Edge;
 use crate::random::mix;
 
-/// Chances of the four quarters of the matrix, but for the last one.
+/// Probabilities of the first three quarters of the adjacency matrix. The fourth has the rest.
 const QUARTERS: [f64; 3] = [0.57, 0.19, 0.19];
 
 /// A random graph of `2^scale` vertices.
@@ -16,19 +16,19 @@ const QUARTERS: [f64; 3] = [0.57, 0.19, 0.19];
 pub struct Rmat {
     /// The logarithm of the number of vertices.
     pub scale: u32,
-    /// Edges that are drawn for each vertex. Loops and repetitions among them count once only afterwards.
+    /// Edges that are drawn for each vertex. The graph leaves out loops and repetitions.
     pub edges_per_vertex: u64,
     /// Another seed gives another graph.
     pub seed: u64,
 }
 
 impl Rmat {
-    /// Vertices.
+    /// The number of vertices.
     pub fn vertices(&self) -> usize {
         1 << self.scale
     }
 
-    /// Edges drawn.
+    /// The number of edges drawn.
     pub fn drawn(&self) -> u64 {
         self.edges_per_vertex << self.scale
     }
@@ -58,12 +58,12 @@ impl Rmat {
         [self.scatter(from), self.scatter(to)]
     }
 
-    /// Another number for a vertex, so that those with many neighbours are not all on rank 0: a bijection.
+    /// Renumbers a vertex, so that vertices with many neighbours are not all on rank 0. A bijection.
     fn scatter(&self, vertex: u32) -> u32 {
         let mask = ((1_u64 << self.scale) - 1) as u32;
         let mut vertex = vertex;
         for round in 0..3 {
-            // An odd factor, an addend, and high bits into low ones: each can be undone.
+            // Multiply by an odd number, add a constant, xor high bits into low ones: each step can be undone.
             let odd = mix(self.seed.wrapping_add(round)) as u32 | 1;
             vertex = vertex.wrapping_mul(odd).wrapping_add(odd >> 7) & mask;
             vertex ^= vertex >> self.scale.div_ceil(2).max(1);

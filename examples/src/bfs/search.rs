@@ -42,7 +42,7 @@ pub struct Switch {
     pub beta: f64,
 }
 
-/// What happened at one level.
+/// The record of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// How the next level was searched.
@@ -53,13 +53,13 @@ pub struct Step {
     pub examined: u64,
 }
 
-/// What a search has found.
+/// The result of a search.
 pub struct Tree {
     /// The parent of each vertex, itself for the root.
     pub parents: GlobalArray<u32, 1>,
     /// The level of each vertex, 0 for the root.
     pub levels: GlobalArray<u32, 1>,
-    /// What happened, level by level; the same on every rank.
+    /// The records of all levels, in order; the same on every rank.
     pub steps: Vec<Step>,
     /// Edges among reached vertices, each counted once.
     pub edges: u64,
@@ -107,7 +107,7 @@ pub fn search(world: &World, graph: &Graph, root: usize, switch: Switch) -> Resu
             Direction::BottomUp => search.bottom_up(&frontier, levels.local())?,
         };
         search.next(&mut frontier);
-        // How many edges all ranks have examined comes with the next sums.
+        // The number of edges that all ranks have examined comes with the next sums.
         steps.push(Step { direction, frontier: found, examined: 0 });
     }
     parents.local_mut().copy_from_slice(&search.reached.borrow().parents);
@@ -115,7 +115,7 @@ pub fn search(world: &World, graph: &Graph, root: usize, switch: Switch) -> Resu
     Ok(Tree { parents, levels, steps, edges: edges / 2, time })
 }
 
-/// The direction for a frontier of so many vertices and edges, with so many edges at vertices that are not reached yet.
+/// The direction for a frontier of `frontier` vertices and `edges` edges, with `unreached` edges at vertices that are not reached yet.
 fn choose(switch: Switch, vertices: usize, steps: &[Step], [frontier, edges, unreached]: [u64; 3]) -> Direction {
     let large = frontier as f64 >= vertices as f64 / switch.beta;
     let up = match steps.last() {
@@ -129,9 +129,9 @@ fn choose(switch: Switch, vertices: usize, steps: &[Step], [frontier, edges, unr
     if up { Direction::BottomUp } else { Direction::TopDown }
 }
 
-/// What a rank knows of its own vertices.
+/// The state of a rank's own vertices.
 struct Reached {
-    /// The first of them.
+    /// The first own vertex.
     first: usize,
     /// The parent of each, or [`NONE`].
     parents: Vec<u32>,
@@ -155,7 +155,7 @@ impl Reached {
 struct Search<'a> {
     world: &'a World,
     graph: &'a Graph,
-    /// Shared with the function that takes what other ranks push. Not borrowed where this rank pushes or waits.
+    /// Shared with the function that takes the items that other ranks push. Not borrowed where this rank pushes or waits.
     reached: Rc<RefCell<Reached>>,
     /// Vertices of other ranks, each with the parent it would have.
     claims: Push<'a, [u32; 2]>,
@@ -250,7 +250,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// An empty vector with room for so many vertices, in memory that has been written to: the search is not to wait for pages.
+/// An empty vector with room for `count` vertices. Its memory has been written to, so that the search causes no page faults.
 fn room(count: usize) -> Vec<u32> {
     let mut room = vec![NONE; count];
     room.clear();

@@ -1,4 +1,4 @@
-//! Whether what a search has found is a breadth-first tree, after the rules of the Graph500 benchmark.
+//! Checks that the result of a search is a breadth-first tree, by the rules of the Graph500 benchmark.
 
 use bellwether::array::{Local, Shared};
 use bellwether::{GlobalArray, Result, World};
@@ -6,20 +6,20 @@ use bellwether::{GlobalArray, Result, World};
 use super::graph::Graph;
 use super::search::NONE;
 
-/// Violations of each rule, on all ranks together.
+/// Violations of each rule, summed over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Violations {
-    /// Reached vertices that are not one level below their parent, or whose parent is no neighbour; or a root that is
-    /// not its own parent, or is not alone at level 0.
+    /// Reached vertices that are not one level below their parent, whose parent is no neighbour, or that have only one of
+    /// parent and level; or a root that is not its own parent, or is not alone at level 0.
     pub parents: u64,
-    /// Edges that join levels more than one apart.
+    /// Edges that join levels more than one apart. Each is counted at both ends.
     pub edges: u64,
-    /// Edges that join a reached and an unreached vertex.
+    /// Edges that join a reached and an unreached vertex. Each is counted at both ends.
     pub borders: u64,
 }
 
-/// Looks at every vertex and every edge. The levels of vertices elsewhere are fetched one-sided. Gives the levels back.
-/// Collective.
+/// Checks every vertex and every edge, and fetches the levels of other ranks' vertices with one-sided gets. Returns the
+/// violations, and the levels again. Collective.
 ///
 /// # Errors
 /// A rank was lost.

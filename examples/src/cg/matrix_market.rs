@@ -157,7 +157,7 @@ pub fn parse_number(word: &str) -> Result<f64> {
     Ok(number)
 }
 
-/// At most 40 characters of what was found, for a message.
+/// At most 40 characters of the text that was found, for a message.
 pub fn shorten(text: &str) -> String {
     let printable = |c: char| if c.is_control() { '?' } else { c };
     let mut short: String = text.chars().take(40).map(printable).collect();

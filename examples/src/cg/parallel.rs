@@ -120,7 +120,7 @@ impl Matrix for SharedMatrix<'_> {
     }
 }
 
-/// The calling rank's part of what rank 0 has.
+/// The calling rank's part of the items of rank 0.
 fn deal<T: Pod>(world: &World, layout: &Layout<1>, items: Option<&[T]>) -> Result<Vec<T>> {
     Ok(GlobalArray::from_root(world, layout.clone(), 0, items)?.local().to_vec())
 }

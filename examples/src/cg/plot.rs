@@ -8,7 +8,7 @@ const SIZE: (u32, u32) = (900, 560);
 /// More points than this on the curve would only make the file larger.
 const MOST_POINTS: usize = 2000;
 
-/// What to draw.
+/// The curve to draw.
 #[derive(Clone, Copy, Debug)]
 pub struct Convergence<'a> {
     /// The line above the plot.
@@ -106,7 +106,7 @@ fn logarithm(value: f64) -> Option<f64> {
     (value > 0.0 && value.is_finite()).then(|| value.log10())
 }
 
-/// Every so many residuals, and the last.
+/// At most about [`MOST_POINTS`] of the residuals, evenly spaced, and the last.
 fn thin(residuals: &[f64]) -> impl Iterator<Item = (usize, f64)> + '_ {
     let every = residuals.len().div_ceil(MOST_POINTS).max(1);
     let last = residuals.len().saturating_sub(1);

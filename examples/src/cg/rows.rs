@@ -1,4 +1,4 @@
-//! The sparse product: rows of a matrix as the inner loop wants them.
+//! The sparse product: rows of a matrix in a form for the inner loop.
 
 use bellwether::Pod;
 use bellwether::cpu::huge_zeros;
@@ -13,7 +13,7 @@ struct Run {
 }
 
 /// A matrix whose rows are grouped by runs of equal length, so that the loop over a row's nonzeros is unrolled and a row's start is
-/// not read: 12 bytes are read for each nonzero and nothing else of the matrix. PETSc has it as AIJPERM (Mills, 2010), with rows
+/// not read: 12 bytes are read for each nonzero and nothing else of the matrix. PETSc has this form as AIJPERM (Mills, 2010), with rows
 /// reordered; here they keep their order.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
@@ -35,7 +35,7 @@ impl From<Csr> for Rows {
     }
 }
 
-/// The same in huge pages: each product streams through all of it.
+/// A copy of `items` in huge pages, because each product streams through all items.
 fn huge<T: Pod>(items: Vec<T>) -> Vec<T> {
     let mut copy = huge_zeros(items.len());
     copy.copy_from_slice(&items);

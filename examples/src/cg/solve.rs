@@ -64,7 +64,7 @@ pub enum Ending {
     NotFinite,
 }
 
-/// What the iteration found.
+/// The result of the iteration.
 #[derive(Clone, Debug)]
 pub struct Solution {
     /// This rank's part of the solution.

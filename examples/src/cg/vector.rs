@@ -9,7 +9,7 @@ use super::matrix_market::{BANNER, parse_number, shorten};
 /// Reads a vector of `length` numbers.
 ///
 /// # Errors
-/// The text is not such a vector; the error names the line.
+/// The text is not such a vector. The error names the line, unless the text ends too early.
 pub fn parse(text: &str, length: usize) -> Result<Vec<f64>> {
     let market = text.starts_with(BANNER);
     if market {

@@ -1,4 +1,4 @@
-//! Faces go to symmetric memory, and a bell tells that one has come.
+//! Faces go to symmetric memory, and a bell announces each of them.
 
 use bellwether::{Bell, Error, Result, Symmetric, World};
 
@@ -32,7 +32,7 @@ impl<'w> Bells<'w> {
         (2 * direction + (self.done % 2) as usize) * self.part.largest_face()
     }
 
-    /// What each rank gives, on all ranks: `most` numbers at most. Collective.
+    /// Gathers the numbers of each rank, `most` at most, on all ranks. Collective.
     ///
     /// # Errors
     /// A rank was lost.

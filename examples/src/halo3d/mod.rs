@@ -30,7 +30,7 @@ pub fn opposite(direction: usize) -> usize {
 
 /// How faces travel.
 pub trait Exchange {
-    /// What goes wrong.
+    /// The error of this exchange.
     type Error;
 
     /// Sends the faces of a block to the neighbours.
@@ -207,7 +207,7 @@ impl Field {
     }
 }
 
-/// Computes so many steps. `progress` is told how many are done. Collective.
+/// Computes the steps. `progress` gets the number of steps that are done. Collective.
 ///
 /// # Errors
 /// A rank was lost.
@@ -256,7 +256,7 @@ pub fn hidden(shown: Duration, alone: Duration) -> f64 {
     if alone.is_zero() { 0.0 } else { 100.0 * (1.0 - shown.as_secs_f64() / alone.as_secs_f64()) }
 }
 
-/// The digest after so many steps on one rank.
+/// The digest after `steps` steps on one rank.
 pub fn serial_digest(sides: [usize; 3], steps: u64) -> u64 {
     let mut field = Field::new(Part::whole(sides));
     for _ in 0..steps {

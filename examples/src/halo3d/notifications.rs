@@ -24,7 +24,7 @@ pub struct Notified<'s> {
     done: u64,
 }
 
-/// Bytes of the segment: two faces from and to each direction, and room for what all ranks give to rank 0.
+/// Bytes of the segment: two faces from and to each direction, and room for the numbers that all ranks send to rank 0.
 pub fn segment_bytes(part: &Part, ranks: usize, most: usize) -> u64 {
     (CELL * (4 * DIRECTIONS * part.largest_face() + ranks * most)) as u64
 }
@@ -58,7 +58,7 @@ impl<'s> Notified<'s> {
         (CELL * face * self.part.largest_face()) as u64
     }
 
-    /// What each rank gives, on rank 0: `most` numbers at most. Collective.
+    /// Gathers the numbers of each rank, `most` at most, on rank 0. Collective.
     ///
     /// # Errors
     /// A rank was lost.

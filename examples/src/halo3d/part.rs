@@ -1,4 +1,4 @@
-//! Which cells a rank has, and who is beside it.
+//! The cells and the neighbours of a rank.
 
 /// The block of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The block of `rank` of `ranks`; `None` if the box has no room for so many along its axes.
+    /// The block of `rank` of `ranks`; `None` if the box has no room for so many ranks along its axes.
     pub fn new(sides: [usize; 3], ranks: usize, rank: usize) -> Option<Part> {
         let ranks = arrange(sides, ranks)?;
         let place = [rank / (ranks[1] * ranks[2]), rank / ranks[2] % ranks[1], rank % ranks[2]];
@@ -64,7 +64,7 @@ impl Part {
     }
 }
 
-/// So many ranks along each axis, with small faces between them.
+/// The number of ranks along each axis, chosen so that the faces between them are small.
 fn arrange(sides: [usize; 3], ranks: usize) -> Option<[usize; 3]> {
     let divisors = |n: usize| (1..=n).filter(move |d| n.is_multiple_of(*d));
     let ways = divisors(ranks).flat_map(|x| divisors(ranks / x).map(move |y| [x, y, ranks / x / y]));
@@ -72,6 +72,6 @@ fn arrange(sides: [usize; 3], ranks: usize) -> Option<[usize; 3]> {
     let between = |way: &[usize; 3]| -> usize {
         (0..3).map(|axis| (way[axis] - 1) * sides.iter().product::<usize>() / sides[axis]).sum()
     };
-    // Of equal ones that whose faces have the longest rows.
+    // Among equal ones, the one whose faces have the longest rows.
     ways.filter(fits).min_by_key(|way| (between(way), way[2], way[1]))
 }

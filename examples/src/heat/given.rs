@@ -31,7 +31,7 @@ pub fn plate(file: Option<&Path>, size: [usize; 2], open: bool, hold: Hold) -> a
 /// A number larger than 0.
 ///
 /// # Errors
-/// What was expected.
+/// The text is something else. The error says what was expected.
 pub fn positive(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err("must be larger than 0".to_owned()) }
@@ -40,7 +40,7 @@ pub fn positive(text: &str) -> Result<f64, String> {
 /// A number with which the steps are stable.
 ///
 /// # Errors
-/// What was expected.
+/// The text is something else. The error says what was expected.
 pub fn stable(text: &str) -> Result<f64, String> {
     let value = positive(text)?;
     if value <= stencil::MAX_ALPHA { Ok(value) } else { Err(format!("must be at most {}", stencil::MAX_ALPHA)) }
@@ -49,7 +49,7 @@ pub fn stable(text: &str) -> Result<f64, String> {
 /// Width and height of a plate.
 ///
 /// # Errors
-/// What was expected.
+/// The text is something else. The error says what was expected.
 pub fn size(text: &str) -> Result<[usize; 2], String> {
     let (width, height) = text.split_once('x').ok_or("write it as 768x512")?;
     let side = |text: &str| text.parse::<usize>().map_err(|_| "write it as 768x512".to_owned());

@@ -1,9 +1,9 @@
-//! What a rank does now and has done, so that others can ask while it computes.
+//! A rank's current activity and its totals so far, which other ranks can ask for while it computes.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// What a rank does. The numbers travel.
+/// A rank's activity. Its number travels in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Doing {
@@ -41,7 +41,7 @@ pub type Moment = (u8, u64, u64, u64, u64);
 /// Time spent in each [`Doing`].
 type Spent = [Duration; Doing::ALL.len()];
 
-/// What a rank does and has done. The rank itself writes it.
+/// A rank's current activity and its totals so far. The rank itself writes them.
 #[derive(Debug)]
 pub struct Live {
     doing: Cell<Doing>,
@@ -51,7 +51,7 @@ pub struct Live {
     /// Up to `since`, when `doing` began.
     spent: Cell<Spent>,
     since: Cell<Instant>,
-    /// `spent` at the last look.
+    /// `spent` at the last call.
     looked: Cell<Spent>,
 }
 
@@ -79,7 +79,7 @@ impl Live {
         result
     }
 
-    /// Goes on with `doing`; what it did before.
+    /// Changes the activity to `doing`. Returns the former one.
     fn switch(&self, doing: Doing) -> Doing {
         let (before, now) = (self.doing.replace(doing), Instant::now());
         let mut spent = self.spent.get();
@@ -88,18 +88,18 @@ impl Live {
         before
     }
 
-    /// It has done so many time steps.
+    /// Sets the number of time steps done.
     pub fn set_steps(&self, steps: u64) {
         self.steps.set(steps);
     }
 
-    /// It has rung so many bells more.
+    /// Adds to the number of bells rung.
     pub fn count_rings(&self, rings: u64) {
         self.rings.set(self.rings.get() + rings);
     }
 
-    /// The state of this rank: what took most time since the last look, apart from answers; steps, rings, nanoseconds in waits, and
-    /// nanoseconds since the start. A rank is asked while it waits or answers, so what it does at that moment tells nothing.
+    /// The state of this rank: the activity that took most time since the last call, apart from answers; steps, rings, nanoseconds in waits,
+    /// and nanoseconds since the start. Ranks are asked while they wait or answer, so the activity at that moment says nothing.
     pub fn look(&self) -> Moment {
         self.switch(self.doing.get());
         let spent = self.spent.get();
@@ -112,14 +112,14 @@ impl Live {
     }
 }
 
-/// What took most of the time between `before` and `now`, apart from answers. Of several with the same time, the first.
+/// The activity that took most of the time between `before` and `now`, apart from answers. If several took the same time, the first.
 fn most(now: &Spent, before: &Spent) -> Doing {
     let time = |doing: Doing| now[doing as usize] - before[doing as usize];
     let all = Doing::ALL.into_iter().filter(|doing| *doing != Doing::Answers);
     all.reduce(|most, doing| if time(doing) > time(most) { doing } else { most }).unwrap_or(Doing::Computes)
 }
 
-/// What the first number of a [`Moment`] means.
+/// The activity for the first number of a [`Moment`].
 pub fn doing(number: u8) -> Option<Doing> {
     Doing::ALL.into_iter().find(|doing| *doing as u8 == number)
 }

@@ -99,11 +99,11 @@ impl<'w> SharedPlate<'w> {
         Ok(())
     }
 
-    /// So many time steps, with one exchange: at most as many as rows are kept of each neighbour.
+    /// Makes `steps` time steps with one exchange: at most as many as rows of each neighbour are kept.
     ///
-    /// Step k, from 1, computes all own rows and `steps` - k of each neighbour, from as many and one more on either side. What needs no
-    /// row of a neighbour are own rows k and further from both ends. The others come after the exchange, step by step; the sweep has left
-    /// them what they need, since its step k + 1 overwrites rows k + 1 and further in only.
+    /// Step k, from 1, computes all own rows and `steps` - k rows of each neighbour, from as many and one more on either side. Own rows that
+    /// are k or more rows from both ends need no row of a neighbour: the sweep computes them during the exchange. The other rows are computed
+    /// after it, step by step. Their inputs are still there, since step k + 1 of the sweep overwrites rows k + 1 and further in only.
     fn steps(&mut self, steps: usize) -> Result<()> {
         let (stencil, own) = (&self.stencil, self.now.own_extents()[0]);
         // The stencil counts from the second row that is kept of the neighbour above.
@@ -156,7 +156,7 @@ impl<'w> SharedPlate<'w> {
         self.live.during(Doing::AwaitsGather, || self.now.to_root(self.world, 0))
     }
 
-    /// What this rank does, for others to ask.
+    /// This rank's activity, which other ranks can ask for.
     pub fn live(&self) -> &Rc<Live> {
         &self.live
     }

@@ -115,7 +115,7 @@ impl Plate {
     }
 }
 
-/// What a pixel is, before [`Hold`] is applied. Blue need not be pure, so that the soft edge of a brush stroke insulates
+/// The cell for a pixel, before [`Hold`] is applied. Blue need not be pure, so that the soft edge of a brush stroke insulates
 /// too; a colour that is not blue counts by its brightness (ITU-R BT.601 weights).
 fn cell_of([red, green, blue, alpha]: [u8; 4]) -> Cell {
     let blueness = i32::from(blue) - i32::from(red.max(green));

@@ -45,7 +45,7 @@ struct Edge {
     neighbours: [u32; 4],
 }
 
-/// What to do in one row. Held and insulated cells appear in neither list and are never written.
+/// The work in one row. Held and insulated cells appear in neither list and are never written.
 #[derive(Clone, Debug, Default)]
 struct RowPlan {
     runs: Vec<Run>,
@@ -254,8 +254,8 @@ impl Five<'_> {
     }
 }
 
-// The slices of these loops are arguments, each by itself: only so the compiler knows, without a check before each run, that what is
-// written is none of what is read.
+// Each slice of these loops is an argument of its own: only then the compiler knows, without a check before each run, that the loop does
+// not write memory that it reads.
 
 /// Computes cells side by side in a loop over single ones: the form that the compiler vectorises. From an outer loop over chunks of a
 /// fixed length it makes gathers, which take four times as long.
@@ -354,8 +354,8 @@ impl Add for Fused {
     }
 }
 
-/// Of `len` cells, at least [`VECTOR`], the first of which is in this column: those in whole vectors that start in columns which are
-/// multiples of a cache line's. In a plate of such a width few loads touch two lines.
+/// The part of `len` cells (at least [`VECTOR`], the first in column `column`) that consists of whole vectors whose columns are multiples
+/// of the cells of a cache line. If the plate's width is such a multiple, few loads touch two lines.
 #[inline(always)]
 fn whole_vectors(column: usize, len: usize) -> Range<usize> {
     let start = VECTOR - column % VECTOR;
@@ -448,7 +448,7 @@ mod tests {
     use super::super::plate::{INSULATED, conducts, free, held, is_free, temperature};
     use super::*;
 
-    /// The temperatures of a row between two rows of insulation, after so many steps, and the last change.
+    /// The temperatures of a row between two rows of insulation, after `steps` steps, and the last change.
     fn one_row(cells: &[Cell], steps: usize) -> (Vec<f64>, f64) {
         let (wall, width) = (vec![INSULATED; cells.len()], cells.len());
         let cells = [&wall, cells, &wall].concat();
@@ -503,7 +503,7 @@ mod tests {
                 let range = rows.start + step..rows.end.saturating_sub(step).max(rows.start + step);
                 stencil.relax(range.clone(), &now, &mut next);
                 std::mem::swap(&mut now, &mut next);
-                // What the sweep has of this step and the next does not overwrite.
+                // The rows of this step that the sweep has computed and that its next steps do not overwrite.
                 let swept = if step % 2 == 0 { &odd } else { &even };
                 let later = if step + 2 < steps { range.start + 2..range.end.saturating_sub(2) } else { 0..0 };
                 for row in range.filter(|row| !later.contains(row)) {

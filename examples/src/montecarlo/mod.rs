@@ -79,7 +79,7 @@ impl Slab {
     }
 }
 
-/// What has been counted.
+/// The counts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// Absorptions in each bin of depth, bins of equal thickness.
@@ -109,7 +109,7 @@ impl Tallies {
 const BATCH: u64 = 1000;
 
 /// Follows `particles` particles, and returns the tallies, the same on every rank, and how many particles each rank has
-/// followed. `progress` is told how many have been begun. Collective.
+/// followed. `progress` gets the number of particles that have been begun. Collective.
 ///
 /// # Errors
 /// Out of memory, or a rank was lost.
@@ -126,7 +126,7 @@ pub fn run(
     let begun = world.alloc::<u64>(1)?;
     let mut followed = 0;
     loop {
-        // Rank 0 keeps the number of the next particle; whoever has time takes the next batch.
+        // Rank 0 keeps the number of the next particle; each rank that is ready takes the next batch.
         let first = begun.fetch_add(0, 0, BATCH)?;
         if first >= particles {
             break;
@@ -150,9 +150,9 @@ pub fn run(
 /// How far the tallies of a pure absorber are from the exponential law.
 #[derive(Clone, Copy, Debug)]
 pub struct Deviation {
-    /// Of the transmitted particles, in standard deviations.
+    /// The deviation of the transmitted particles, in standard deviations.
     pub transmitted: f64,
-    /// Of all bins together: chi square.
+    /// The deviation of all bins together: chi square.
     pub chi_square: f64,
     /// Degrees of freedom of `chi_square`.
     pub freedom: usize,
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_thin_scatterer_reflects_as_much_as_it_adds_behind() {
-        // Of the few that are scattered once, half go back.
+        // Few particles are scattered, each once, and half of these go back.
         let slab = Slab { thickness: 0.01, absorption: 0.0, scattering: 1.0 };
         let found = tallies(&slab, 200_000);
         let half = 200_000.0 * (1.0 - slab.uncollided(0.01)) / 2.0;

@@ -1,8 +1,8 @@
 //! The same tallies where ranks die meanwhile: the batches of the dead are done again.
 //!
 //! Batches are done in rounds. In a round each living rank follows the particles of its batches and counts them in memory of its own.
-//! Then the ranks add up their counts, and agree on who lives and whether all of them have the sum. If so, it is added to the
-//! tallies, which every rank has. If not, the batches of the dead are given to the others, which keep what they have counted. So a death
+//! Then the ranks add up their counts, and agree on which ranks live and whether all of these have the sum. If so, every rank adds the
+//! sum to its copy of the tallies. If not, the batches of the dead are given to the others, which keep their counts. So a death
 //! costs the dead rank's part of one round, and no rank is special.
 
 use bellwether::{Error, Result, Sum, Team, World};
@@ -11,7 +11,7 @@ use super::{BATCH, Slab, Tallies};
 
 /// Batches of a round, for each rank. Chosen: a round takes some ten milliseconds.
 const ROUND: u64 = 32;
-/// What [`World::agree_surviving`] is given: this rank has the sum.
+/// The flag for [`World::agree_surviving`]: this rank has the sum.
 const HAS_SUM: u64 = 1;
 
 /// As [`super::run`], in a world that was started to survive. Also gives the team of the ranks that live. Collective over them.
@@ -37,7 +37,7 @@ pub fn run(
         let mut owners = vec![None; (last - first) as usize];
         let mut mine = vec![0; bins + 3];
         loop {
-            // Those of nobody, or of a rank that has died, in turn.
+            // The batches that have no owner, or whose owner has died, are dealt out in turn.
             let open = owners
                 .iter_mut()
                 .enumerate()

@@ -13,7 +13,7 @@ use bellwether::random::Stream;
 
 use crate::random::digest;
 
-/// What accelerations and potentials are rounded to before they are added: 2^-42.
+/// Accelerations and potentials are rounded to multiples of this, 2^-42, before they are added.
 pub const UNIT: f64 = 1.0 / (1_u64 << 42) as f64;
 
 /// Bodies nearer than this attract each other as if they were so far apart (Plummer's softening).
@@ -55,10 +55,10 @@ impl Vectors {
     }
 }
 
-/// What has been added up at each of some bodies, in multiples of [`UNIT`]: acceleration, and potential.
+/// Sums at each of some bodies, in multiples of [`UNIT`]: acceleration, and potential.
 pub type Sums = Vec<[i64; 4]>;
 
-/// Adds to `sums` what `sources`, of the same mass each, do at `targets`.
+/// Adds to `sums` the accelerations and potentials at `targets` from `sources`, which have equal masses.
 pub fn attract(targets: &Vectors, sources: &Vectors, mass: f64, sums: &mut Sums) {
     let ([tx, ty, tz], [sx, sy, sz]) = (targets.axes(), sources.axes());
     for (i, sum) in sums.iter_mut().enumerate() {

@@ -1,10 +1,10 @@
-//! Bodies on several ranks, and two ways to bring all positions past each of them.
+//! Bodies on several ranks, and two ways to bring all positions to each rank.
 //!
 //! *Allgather*: a collective call gives every rank all positions, then each computes. Every rank has room for all.
 //!
 //! *Ring*: each rank has a block of positions, and computes with it while the same block is already on its way to the next
-//! rank. After as many hops as there are ranks, every block has been everywhere. Nobody has room for more than three
-//! blocks, and nobody waits for any but its neighbours.
+//! rank. After as many hops as there are ranks, every block has been everywhere. No rank holds more than three
+//! blocks, and each rank waits for its neighbours only.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub enum Method {
     Ring,
 }
 
-/// What to compute.
+/// The computation to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// How many bodies.
@@ -32,14 +32,14 @@ pub struct Plan {
     pub steps: u64,
     /// How long a step is.
     pub time_step: f64,
-    /// What the bodies are made from.
+    /// The seed of the random bodies.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a computation.
 #[derive(Clone, Debug)]
 pub struct Motion {
-    /// How long it took, but for making the bodies.
+    /// How long it took, without making the bodies.
     pub time: Duration,
     /// All places, body after body, on rank 0.
     pub places: Option<Vec<[f64; 3]>>,
@@ -53,14 +53,14 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// By which part of itself the energy has changed.
+    /// The relative change of the energy.
     pub fn drift(&self) -> f64 {
         let [before, after] = self.energy.map(|energy| energy as f64 * UNIT);
         if before == after { 0.0 } else { ((after - before) / before).abs() }
     }
 }
 
-/// Moves the bodies. `progress` is told the steps done. Collective.
+/// Moves the bodies. `progress` gets the number of steps done. Collective.
 ///
 /// # Errors
 /// Out of memory, or a rank was lost.
@@ -155,7 +155,7 @@ impl<'w> Ring<'w> {
             }
             attract(&bodies.places, &block, bodies.mass, &mut sums);
             if hop < ranks {
-                // What the rank before had until now began its way at the rank `hop` before this one.
+                // The block that the previous rank had until now started at the rank `hop` places before this one.
                 let length = 3 * self.layout.extents_at((rank + ranks - hop) % ranks)[0];
                 block = self.receive((rank + ranks - 1) % ranks, length)?;
             }

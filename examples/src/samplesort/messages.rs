@@ -20,7 +20,7 @@ const KEYS: usize = 2;
 /// Samples of each rank.
 const SAMPLES: usize = 64;
 
-/// What has come from each rank.
+/// The bytes that have come from each rank.
 type Came = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A rank that sorts, and what its handlers put aside.
@@ -48,7 +48,7 @@ impl<'a> Sorter<'a> {
                 })
             })?;
         }
-        // Nobody sends before all have their handlers.
+        // No rank sends before all ranks have their handlers.
         lapi.gfence()?;
         Ok(sorter)
     }
@@ -62,7 +62,7 @@ impl<'a> Sorter<'a> {
         }
         self.lapi.wait(&self.arrived, n as i32)?;
         let all = came.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().map(std::mem::take).collect();
-        // What is sent next does not come before all have taken this.
+        // No message of the next round comes before all ranks have taken those of this one.
         self.lapi.gfence()?;
         Ok(all)
     }

@@ -50,7 +50,7 @@ pub enum Over {
 impl Over {
     pub const BOTH: [Over; 2] = [Over::Memory, Over::Network];
 
-    /// Runs a program on so many ranks.
+    /// Runs a program on `ranks` ranks.
     pub fn run<R: Send>(self, ranks: usize, what: &str, program: impl Fn(&World) -> R + Sync) -> Vec<R> {
         match self {
             Over::Memory => threads(ranks, what, program),

@@ -1,9 +1,9 @@
-//! What hand-written loops and waits are made of: no library stands between them and the processor.
+//! Building blocks of hand-written loops and waits, without a library between them and the processor.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Hides a value from the optimiser in a register: unlike `std::hint::black_box` it costs no memory access, which
-/// beside a loop of single stores would be most of what is measured.
+/// in a loop of single stores would take most of the measured time.
 #[inline(always)]
 pub fn opaque<T: Copy + Into<u64>>(value: T) -> u64 {
     let mut value: u64 = value.into();
@@ -38,7 +38,7 @@ pub fn read_ends(payload: &[u8]) {
 /// Polls after which a bare wait gives up the core.
 static PATIENCE: AtomicU32 = AtomicU32::new(50_000);
 
-/// Lets bare waits give up the core after each poll: ranks that share a core wait for what only another rank can do.
+/// Makes bare waits yield the core after each poll: for ranks that share a core with the rank that they wait for.
 pub fn share_cores() {
     PATIENCE.store(1, Ordering::Relaxed);
 }

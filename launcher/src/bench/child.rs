@@ -60,7 +60,7 @@ impl Running {
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and no other code owns it.
         let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         loop {
             let left = limit.saturating_sub(begin.elapsed()).as_millis().min(i32::MAX as u128) as i32;
@@ -130,8 +130,8 @@ pub fn in_path(program: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
-/// A file for what a program says, for this user alone. Its size is not sealed: it grows, and a program may cut it when it
-/// opens `/dev/stdout`. It is read, never mapped.
+/// A file for the output of a program, for this user alone. Its size is not sealed: the file grows, and a program may truncate it by
+/// opening `/dev/stdout`. We read the file and never map it.
 fn nameless() -> anyhow::Result<File> {
     // SAFETY: a name that ends with 0; no memory is passed otherwise.
     let make = |flags| unsafe { libc::memfd_create(c"bellwether-bench".as_ptr(), libc::MFD_CLOEXEC | flags) };

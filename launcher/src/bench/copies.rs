@@ -37,7 +37,7 @@ const WAYS: &[(&str, Copy)] = &[
 /// Prints GB/s of each way of copying between private memory and a segment, medians of batches that take turns.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn print() -> anyhow::Result<()> {
     let world = World::start()?;
     let largest = SIZES[SIZES.len() - 1];
@@ -76,7 +76,7 @@ fn once(copy: Copy, (to, from): (*mut u8, *const u8), size: usize) -> f64 {
     let times = (BATCH / size).clamp(1, 20_000);
     let start = Instant::now();
     for _ in 0..times {
-        // SAFETY: both ends have the largest size, and nobody else touches them.
+        // SAFETY: both ends have the largest size, and no other code accesses them.
         unsafe { copy(to, from, std::hint::black_box(size)) };
     }
     start.elapsed().as_nanos() as f64 / times as f64

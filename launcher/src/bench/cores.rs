@@ -56,15 +56,15 @@ pub fn within<T>(count: usize, work: impl FnOnce() -> T) -> anyhow::Result<T> {
     Ok(done)
 }
 
-/// How much longer a computation takes when a second CPU does it too, at the best of some attempts. Near 1 on two cores, up to
-/// 2 on two hardware threads of one, which a virtual machine cannot see otherwise.
+/// How much longer a computation takes when a second CPU does it too, in the best of some attempts. It is near 1 on two cores, and up
+/// to 2 on two hardware threads of one core. A virtual machine cannot tell these apart in another way.
 pub fn slowdown() -> f64 {
     const ATTEMPTS: usize = 5;
     if allowed_cpus().len() < 2 {
         return 1.0;
     }
     let together = Barrier::new(2);
-    // Without pinning the figures say less, but nothing wrong.
+    // Without pinning the figures are less precise, but not wrong.
     let meet = |number| {
         let _ = pin(number);
         let best = |_| {

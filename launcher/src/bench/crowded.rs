@@ -1,4 +1,4 @@
-//! What barriers take when many ranks share two cores.
+//! The time of barriers when many ranks share two cores.
 
 use super::cores;
 use super::folder::Folder;

@@ -1,4 +1,4 @@
-//! How soon the others know that a rank was killed.
+//! How soon the other ranks learn that a rank was killed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,14 +11,14 @@ use super::task::{Measured, write_report};
 
 /// Ranks of the job.
 pub const RANKS: usize = 8;
-/// The others wait for so long before the last rank is killed. Chosen: they sleep by then.
+/// How long the other ranks wait before the last rank is killed. Chosen: they sleep by then.
 const ASLEEP: Duration = Duration::from_millis(30);
 
 /// One rank of a job whose last rank kills itself while the others wait: in a barrier, for a bell, for something outside the job. Rank
 /// 0 reports the seconds from the kill until the last of them has got its error.
 ///
 /// # Errors
-/// Of the runtime; if a wait ends in another way.
+/// Those of the runtime; if a wait ends in another way.
 pub fn rank(report: &Path) -> anyhow::Result<()> {
     let world = World::builder().survive().start()?;
     let (rank, last) = (world.rank(), world.size() - 1);
@@ -48,7 +48,7 @@ pub fn rank(report: &Path) -> anyhow::Result<()> {
     Ok(world.finish()?)
 }
 
-/// Seconds from the kill of a bare process until its parent has waited for it.
+/// Seconds from the kill of a bare process until its parent's wait has returned.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -61,7 +61,7 @@ pub fn bare() -> anyhow::Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// Nanoseconds, alike in all processes of this machine.
+/// Nanoseconds of a clock that all processes of this machine share.
 fn now() -> anyhow::Result<u64> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is set before 1970")?;
     Ok(since.as_nanos() as u64)

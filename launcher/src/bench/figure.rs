@@ -1,9 +1,9 @@
-//! Figures: what batches come to, and how one is written down.
+//! Figures: the summary of batches, and how it is written.
 
 use super::Transport;
 use super::kind::{Bar, Kind, Unit};
 
-/// The middle of many batches, and how far they scatter.
+/// The median of many batches, and their spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Half of the batches lie below.
@@ -15,7 +15,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of these batches; `None` if there are none.
+    /// The summary of these batches; `None` if there are none.
     pub fn of(batches: &[f64]) -> Option<Summary> {
         let mut sorted = batches.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ impl Summary {
     }
 }
 
-/// What another system makes of the same.
+/// Another system's figure for the same benchmark.
 #[derive(Clone, Debug)]
 pub struct Rival {
     /// Its name after `--against`.
@@ -40,14 +40,14 @@ pub struct Rival {
     pub ratio: f64,
 }
 
-/// One figure, with what stands beside it.
+/// One figure, with the figures to compare with.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The benchmark it belongs to.
     pub kind: Kind,
     /// How ranks reached each other.
     pub transport: Transport,
-    /// Its own name: that of the benchmark, or of a variant of it.
+    /// Its own name: that of the benchmark or of a variant.
     pub name: String,
     /// Ranks of the job.
     pub ranks: usize,
@@ -57,9 +57,9 @@ pub struct Figure {
     pub ours: Summary,
     /// The machine's limit, from batches in between.
     pub limit: Option<Summary>,
-    /// Ours beside the limit: the median of what each batch came to beside the limit's next to it.
+    /// Ours over the limit: the median of the ratios of neighbouring batches.
     pub ratio: Option<f64>,
-    /// What stands beside and is no limit, from batches in between.
+    /// The comparison in the column `beside`, which is no limit, from batches in between.
     pub beside: Option<Summary>,
     /// Ours over what stands beside, as the ratio to the limit.
     pub beside_ratio: Option<f64>,
@@ -75,7 +75,7 @@ impl Figure {
         self.kind.unit()
     }
 
-    /// What is asked of it: nothing of most variants, which are for information.
+    /// Its bars. Most variants have none: they are for information.
     pub fn bar(&self) -> Bar {
         match self.transport {
             Transport::Shm if self.name != self.kind.name() => Kind::variant_bar(&self.name, self.ranks),
@@ -121,7 +121,7 @@ impl Figure {
         self.checks().into_iter().map(|check| check.1).reduce(|all, one| all && one)
     }
 
-    /// What stands beside, in words.
+    /// The comparison in the column `beside`, in words.
     pub fn beside_name(&self) -> Option<&'static str> {
         self.beside.and_then(|_| self.kind.beside(self.transport == Transport::Shm))
     }

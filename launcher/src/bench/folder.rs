@@ -1,4 +1,4 @@
-//! A folder for what a run leaves behind, gone at its end.
+//! A folder for the files of a run, removed at its end.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -40,7 +40,7 @@ impl Folder {
     }
 }
 
-/// Removes the folders of runs that were killed: nobody else would.
+/// Removes the folders of runs that were killed, which could not do so themselves.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -55,7 +55,7 @@ fn remove_abandoned(parent: &Path) {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed was removed by someone else.
+        // This fails only if another process has removed the folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_run_left_is_removed() {
-        // Of this test only: every run removes what others left in the folder for temporary files.
+        // A folder of this test only: each run removes the remains of other runs from the folder for temporary files.
         let parent = tempfile::tempdir().expect("temporary files can be made");
         // Larger than any process number.
         let path = parent.path().join(format!("{PREFIX}{}-0", u32::MAX));

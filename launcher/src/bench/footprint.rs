@@ -8,7 +8,7 @@ use bellwether_runtime::{LargeJob, Settings};
 
 /// The job size to design for.
 pub const RANKS: usize = 1_000_000;
-/// Ranks on each host of it.
+/// Ranks on each host of that job.
 const HERE: usize = 64;
 
 /// Bytes this process has allocated and not given back.

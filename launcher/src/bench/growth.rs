@@ -1,4 +1,4 @@
-//! What collective calls take with more ranks.
+//! The time of collective calls with more ranks.
 
 use super::folder::Folder;
 use super::kind::Kind;
@@ -10,8 +10,8 @@ pub const RANKS: [usize; 3] = [64, 128, 256];
 /// The same where only asked whether it works.
 pub const FEW: [usize; 3] = [4, 8, 16];
 
-/// Each call with all ranks, and beside it the same with a quarter of them; an all-to-all beside that with half, since it has as
-/// many messages as ranks have pairs; an allocation beside a barrier of as many ranks.
+/// Each call with all ranks, beside the same call with a quarter of the ranks; an all-to-all beside that with half of them, since each
+/// pair of ranks exchanges messages; an allocation beside a barrier of as many ranks.
 ///
 /// # Errors
 /// If a job fails.
@@ -33,7 +33,7 @@ pub fn measure(launch: Launch, transport: &'static str, folder: &Folder, quick: 
         let find = |of: &[Measured], name: &str| of.iter().find(|measured| measured.name == name).cloned();
         let both = find(&all, what).zip(find(of, other));
         let (ours, other) = both.ok_or_else(|| anyhow::anyhow!("growth: the ranks did not report {what}"))?;
-        // That ranks share cores is meant.
+        // The ranks share cores on purpose, so the share of CPU time is no reason for doubt.
         Ok(Measured { name: format!("growth-{what}"), beside: other.ours, on_cpu: 1.0, ..ours })
     };
     Ok(vec![

@@ -1,4 +1,4 @@
-//! What can be measured, in which unit, and what figure is good enough.
+//! The benchmarks, their units, and which figures are good enough.
 
 use clap::ValueEnum;
 
@@ -93,7 +93,7 @@ pub enum Kind {
 
 use Kind::*;
 
-/// All of them, in the order in which they are measured.
+/// All benchmarks, in the order in which they are measured.
 pub const ALL: [Kind; 42] = [
     Put,
     PutRandom,
@@ -139,12 +139,12 @@ pub const ALL: [Kind; 42] = [
     Footprint,
 ];
 
-/// What the command line says of its first argument.
+/// The help text of the command line's first argument.
 pub fn offered() -> String {
     format!("What to measure: {}, or all [default: all]", ALL.map(Kind::name).join(", "))
 }
 
-/// How a figure is told.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds an operation; less is better.
@@ -231,7 +231,7 @@ impl Kind {
         }
     }
 
-    /// What a plot is headed with.
+    /// The heading of a plot.
     pub fn title(self) -> &'static str {
         match self {
             Put => "Blocking put",
@@ -330,7 +330,7 @@ impl Kind {
         }
     }
 
-    /// What else stands beside the figure, which may be above or below it.
+    /// The comparison in the column `beside`, which may be above or below the figure.
     pub fn beside(self, mapped: bool) -> Option<&'static str> {
         match self {
             PutAddress => Some("put"),
@@ -412,7 +412,7 @@ impl Kind {
         }
     }
 
-    /// What is asked of a variant on two free cores.
+    /// The bars of a variant, for two free cores.
     pub fn variant_bar(name: &str, ranks: usize) -> Bar {
         let ratio = |most| Bar { ratio: Some(most), ..Bar::default() };
         let beside = |most| Bar { beside: Some(most), ..Bar::default() };
@@ -421,7 +421,7 @@ impl Kind {
             "threads-am" if ranks == 2 => ratio(1.3),
             "lapi-am-interrupts" if ranks == 2 => ratio(1.25 * 1.4),
             "lapi-bandwidth-am" if ranks == 2 => ratio(1.0 / 0.95),
-            // Of four times as many ranks, which share the same cores; all-to-all of twice as many, with four times the messages.
+            // Four times as many ranks share the same cores; for the all-to-all twice as many, with four times the messages.
             "growth-barrier" | "growth-allreduce" | "growth-alltoall" => beside(4.5),
             "growth-alloc" => beside(3.0),
             "crowded-many" => beside(10.0),
@@ -433,7 +433,7 @@ impl Kind {
         }
     }
 
-    /// What is asked of the figure on two free cores.
+    /// The bars of the figure, for two free cores.
     pub fn bar(self, ranks: usize, size: usize) -> Bar {
         let small = size == 8;
         let none = Bar::default();
@@ -500,7 +500,7 @@ impl Kind {
         Bar { peer, c, ..bar }
     }
 
-    /// What is asked of the figure over TCP: beside a bare socket and two-sided MPI in the same run, and of aggregation beside one
+    /// The bars of the figure over TCP: compared with a bare socket and two-sided MPI in the same run, and for aggregation compared with one
     /// operation for each element.
     pub fn tcp_bar(self, ranks: usize, size: usize) -> Bar {
         let none = Bar::default();
@@ -514,8 +514,8 @@ impl Kind {
         }
     }
 
-    /// What is asked of the figure over RDMA: beside what the verbs' own programs measure in the same run, and of
-    /// aggregation beside one operation for each element.
+    /// The bars of the figure over RDMA: compared with the figures of perftest in the same run, and for aggregation compared
+    /// with one operation for each element.
     pub fn verbs_bar(self, ranks: usize, size: usize) -> Bar {
         if matches!(self, Histogram | Indexgather) && ranks == 2 {
             return Bar { beside: Some(0.1), ..Bar::default() };
@@ -543,30 +543,30 @@ impl Kind {
     }
 }
 
-/// The most a figure may be.
+/// Upper bounds for a figure. `None`: no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// Of the ratio to the limit.
+    /// Bound for the ratio to the limit.
     pub ratio: Option<f64>,
-    /// Of the ratio to what stands beside.
+    /// Bound for the ratio to the comparison in the column `beside`.
     pub beside: Option<f64>,
-    /// Of the figure itself, in its unit.
+    /// Bound for the figure itself, in its unit.
     pub value: Option<f64>,
-    /// Of the ratio to this peer.
+    /// Bound for the ratio to this peer.
     pub peer: Option<(&'static str, f64)>,
-    /// Of the ratio to the figure of this other benchmark, with the same size, in the same run.
+    /// Bound for the ratio to the figure of this other benchmark, with the same size, in the same run.
     pub line: Option<(Kind, f64)>,
-    /// Of the same calls through the library for C or C++.
+    /// Bounds for the same calls through the library for C or C++.
     pub c: ThroughC,
 }
 
-/// The most that a figure through the library for C or C++ may be.
+/// Upper bounds for a figure through the library for C or C++.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThroughC {
-    /// Of its ratio to our figure in Rust.
+    /// Bound for its ratio to our figure in Rust.
     pub ours: Option<f64>,
-    /// Of its ratio to the figure of this other benchmark, with the same size, in the same run.
+    /// Bound for its ratio to the figure of this other benchmark, with the same size, in the same run.
     pub line: Option<(Kind, f64)>,
-    /// Of its ratio to this peer.
+    /// Bound for its ratio to this peer.
     pub peer: Option<(&'static str, f64)>,
 }

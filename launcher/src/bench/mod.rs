@@ -202,7 +202,7 @@ impl Transport {
         }
     }
 
-    /// What a table or plot is headed with.
+    /// The heading of a table or plot.
     fn title(self) -> &'static str {
         match self {
             Transport::Shm => "shared memory",
@@ -212,12 +212,12 @@ impl Transport {
         }
     }
 
-    /// What says it to the ranks.
+    /// The value of BELLWETHER_TRANSPORT for the ranks.
     fn setting(self) -> &'static str {
         if self == Transport::Shm { "auto" } else { self.name() }
     }
 
-    /// The same for ranks that are threads.
+    /// The setting for ranks that are threads of this process.
     fn of_threads(self) -> bellwether_runtime::Transport {
         match self {
             Transport::Shm => bellwether_runtime::Transport::Auto,
@@ -227,7 +227,7 @@ impl Transport {
         }
     }
 
-    /// By how much batches are shorter than on mapped memory, whose operations take nanoseconds.
+    /// The factor by which batches are shorter than on mapped memory, where an operation takes nanoseconds.
     fn shorten(self) -> usize {
         match self {
             Transport::Shm => 1,
@@ -239,7 +239,7 @@ impl Transport {
 }
 
 impl Bench {
-    /// Measures, and prints what came out.
+    /// Measures, and prints the figures.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(Other::App(app)) = &self.other {
             return app.run();
@@ -271,7 +271,7 @@ impl Bench {
             let mut turns: Vec<Turn> = Vec::new();
             for round in 0..self.rounds() {
                 let mut turn = Turn { ours: Vec::new(), peers: vec![Vec::new(); rivals.len()] };
-                // Neither always comes first.
+                // Ours comes first in one round, the peers in the next.
                 let order = if round % 2 == 0 { [true, false] } else { [false, true] };
                 for is_ours in order {
                     if is_ours {
@@ -328,7 +328,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What to measure, once each, in our order.
+    /// The benchmarks to measure, each once, in the order of [`kind::ALL`].
     fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
         let all = self.benches.is_empty() || self.benches.contains(&Choice::All);
         let is_asked = |kind: &Kind| all || self.benches.contains(&Choice::One(*kind));
@@ -375,14 +375,15 @@ impl Bench {
     fn batches(&self, kind: Kind) -> usize {
         match self.transport {
             _ if self.quick => 3,
-            // A stream is one run, as a peer's is.
+            // A batch of a stream is one long run, as it is in the peer.
             Transport::Verbs if kind.is_stream() => 5_usize.div_ceil(self.rounds()),
             Transport::Verbs | Transport::Tcp => 20,
             _ => 120,
         }
     }
 
-    /// How often ours and the peers take turns. The emulated machine's speed changes by two from one second to the next.
+    /// How often ours and the peers take turns. Often on the emulated machine, whose speed changes by a factor of two from one second to the
+    /// next.
     fn rounds(&self) -> usize {
         if let Some(rounds) = self.rounds {
             return rounds.into();
@@ -448,7 +449,7 @@ impl Bench {
         settings
     }
 
-    /// A job for each batch: a death ends its rank.
+    /// Starts a job for each batch, because a rank dies in each.
     fn death(&self, folder: &Folder) -> anyhow::Result<Measured> {
         let starter = Starter::new(death::RANKS, Launch::Spawn, self.transport.setting())?;
         let mut measured = Measured { name: Kind::Death.name().into(), on_cpu: 1.0, ..Measured::default() };
@@ -529,7 +530,7 @@ impl Bench {
     }
 }
 
-/// Prints, for a reader that may have gone.
+/// Prints to standard output. Ignores errors: the reader may have closed the pipe.
 fn print(text: &str) {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());

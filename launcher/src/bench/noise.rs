@@ -28,7 +28,7 @@ pub fn busy_cores() -> f64 {
     }
 }
 
-/// What speaks against the figures, in words.
+/// Reasons to doubt the figures, in words.
 #[derive(Debug, Default)]
 pub struct Doubts {
     words: Vec<String>,
@@ -53,7 +53,7 @@ impl Doubts {
         doubts
     }
 
-    /// Notes how much slower a core computes while another does too.
+    /// Records how much slower a core computes while another core computes too.
     fn note_slowdown(&mut self, slowdown: f64) {
         if slowdown > SLOWDOWN {
             self.words.push(format!(
@@ -62,14 +62,14 @@ impl Doubts {
         }
     }
 
-    /// Measures again when all is done: a virtual machine's cores move.
+    /// Measures again at the end, because the cores of a virtual machine move.
     pub fn after(&mut self) {
         if self.words.is_empty() {
             self.note_slowdown(cores::slowdown());
         }
     }
 
-    /// Notes how much of a benchmark's time its rank had a CPU.
+    /// Records the share of a benchmark's time in which its rank had a CPU.
     pub fn note_share(&mut self, bench: &str, share: f64) {
         if share < 0.9 {
             self.off_cpu.push((bench.into(), share));
@@ -91,7 +91,7 @@ impl Doubts {
                 size => format!("{} of {}", figure.name, super::table::size(size)),
             })
             .collect();
-        /// More names than this help nobody.
+        /// Most names in a warning.
         const NAMED: usize = 4;
         if !wild.is_empty() {
             let mut names = wild[..wild.len().min(NAMED)].join(", ");

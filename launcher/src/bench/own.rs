@@ -28,7 +28,7 @@ pub enum Launch {
     Mpirun,
 }
 
-/// A job of ours that failed; what went wrong has been said by then.
+/// A job of ours that failed. Its error has been printed by then.
 #[derive(Debug)]
 pub struct Failed;
 
@@ -48,7 +48,7 @@ pub struct Starter {
     launch: Launch,
     /// Value of the setting for the transport.
     transport: &'static str,
-    /// The hosts to start on, and what reaches them; this one without.
+    /// The hosts to start on, and the agent that reaches them. `None`: this host.
     hosts: Option<String>,
     agent: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Starter {
             Launch::Mpirun => {
                 // Ours bind themselves, after they have started.
                 let mut command = mpirun(self.ranks, false);
-                // Of the environment, other hosts get only what is named.
+                // Open MPI passes only the variables that `-x` names to other hosts.
                 command.args(["-x", TRANSPORT]);
                 command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
                 command.env(TRANSPORT, self.transport).arg(&self.program).args(args);

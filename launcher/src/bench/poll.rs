@@ -1,4 +1,4 @@
-//! What a poll costs among many idle ranks.
+//! The cost of a poll among many idle ranks.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ struct Line(AtomicU64);
 /// Values are nanoseconds a poll. Each rank has sent one message some time ago, so that no lane is as it was at the start.
 ///
 /// # Errors
-/// Of the runtime; if a message did not come, or one comes while polls are measured.
+/// Those of the runtime; if a message did not come, or one comes while polls are measured.
 pub fn idle(batches: usize, quick: bool) -> anyhow::Result<Measured> {
     let polls = if quick { POLLS / 10 } else { POLLS };
     let (many, two) = (poller(RANKS)?, poller(2)?);

@@ -1,4 +1,4 @@
-//! What runs in a rank: hidden commands that the launcher starts copies of itself with.
+//! The code that runs in a rank: hidden commands with which the launcher starts copies of itself.
 
 use std::cell::Cell;
 use std::ffi::OsString;

@@ -25,7 +25,7 @@ pub struct Session {
     pub pings: Rc<Cell<u64>>,
     /// Messages to [`Session::pong`] so far.
     pub pongs: Rc<Cell<u64>>,
-    /// CPUs that the rank may use, before it was kept on one of them.
+    /// CPUs that the rank could use before it was bound to one of them.
     pub cpus: Vec<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Session {
     /// Starts the rank's world, with its handlers.
     ///
     /// # Errors
-    /// Of the runtime; if the system does not let the rank use one CPU only.
+    /// Those of the runtime; if the system does not let the rank use one CPU only.
     pub fn start(task: Task) -> anyhow::Result<Session> {
         let mut builder = World::builder();
         let (pings, pongs) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
@@ -69,7 +69,7 @@ impl Session {
     /// Leaves the job. Collective.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of the runtime.
     pub fn finish(self) -> Result<()> {
         self.turns.world.finish()
     }
@@ -79,11 +79,11 @@ impl Session {
         [1, 0].get(self.world.rank()).copied()
     }
 
-    /// The number of the quickest way, the same on all ranks. For limits: which of several hand-written programs is best
+    /// The number of the quickest way, the same on all ranks. This is for limits: which of several hand-written programs is best
     /// depends on the machine.
     ///
     /// # Errors
-    /// Of any of them, and of the barriers around batches.
+    /// Those of any of the ways, and of the barriers around batches.
     pub fn quickest<const N: usize>(&self, operations: usize, mut ways: [Way<'_>; N]) -> Result<usize> {
         const BATCHES: usize = 5;
         let mut taken = [(); N].map(|()| f64::INFINITY);
@@ -108,8 +108,8 @@ impl Session {
     }
 }
 
-/// Keeps this rank on one CPU, if the task says so; the CPUs that it may use before. After the start: a rank that may use one CPU
-/// only would think that it has to share it.
+/// Binds this rank to one CPU, if the task says so, and returns the CPUs that it could use before. Call it after the start: a rank
+/// that starts with one CPU assumes that it shares the CPU with other ranks.
 ///
 /// # Errors
 /// If the system does not let the rank use one CPU only.

@@ -1,4 +1,4 @@
-//! A bare socket between ranks 0 and 1: the limit of what goes over TCP.
+//! A bare socket between ranks 0 and 1: the limit of operations over TCP.
 
 use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const TRY: Duration = Duration::from_secs(2);
 /// One end of the connection; nothing on other ranks.
 pub struct Bare(Option<(usize, TcpStream)>);
 
-/// Those of rank 1's addresses that rank 0 gets: that of the loopback interface comes first, since ranks of one host use it.
+/// The addresses of rank 1 that rank 0 gets. The loopback address comes first, because ranks of one host use it.
 fn told(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = addresses.collect();
     all.sort_by_key(|ip| !ip.is_loopback());
@@ -81,7 +81,7 @@ impl Bare {
         Ok(Bare(stream.map(|stream| (rank, stream))))
     }
 
-    /// So many times `size` bytes from rank 0 to rank 1 and back. A receiver polls.
+    /// Sends `size` bytes `n` times from rank 0 to rank 1 and back. A receiver polls.
     ///
     /// # Errors
     /// If the connection ends.
@@ -100,7 +100,7 @@ impl Bare {
         Ok(())
     }
 
-    /// So many times `size` bytes from rank 0 to rank 1, which answers the last with a byte.
+    /// Sends `size` bytes `n` times from rank 0 to rank 1, which answers the last with a byte.
     ///
     /// # Errors
     /// If the connection ends.

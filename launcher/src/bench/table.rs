@@ -54,7 +54,7 @@ fn beside(figure: &Figure) -> String {
     figure.beside.zip(figure.beside_ratio).map(show).unwrap_or_default()
 }
 
-/// The table, a line a figure; with `bars` also what is asked of each, and whether that is met.
+/// The table, with a line for each figure; with `bars` also the bars of each, and whether they are met.
 pub fn table(figures: &[Figure], peers: &[&str], bars: bool) -> String {
     let mut head = vec!["bench", "size", "ours", "p10 .. p90", "limit", "ratio"];
     let has_beside = figures.iter().any(|figure| figure.beside.is_some());
@@ -87,7 +87,7 @@ pub fn table(figures: &[Figure], peers: &[&str], bars: bool) -> String {
     align(&rows)
 }
 
-/// A line for each benchmark with something beside: what that is.
+/// A line for each benchmark with a column `beside`: what it compares with.
 pub fn legend(figures: &[Figure]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for figure in figures {

@@ -1,4 +1,4 @@
-//! What the ranks of a benchmark are told, and what they report.
+//! The task that the ranks of a benchmark get, and the report that they return.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ pub struct Task {
     pub sizes: Vec<usize>,
     /// Batches of ours, and as many of the limit.
     pub batches: usize,
-    /// Batches are divided by this.
+    /// The operations of a batch are divided by this.
     pub shorten: usize,
     /// Rank i runs on the i-th CPU allowed.
     pub pin: bool,
-    /// Whether it works is asked, not how fast.
+    /// Only whether it works counts, not how fast it is.
     pub quick: bool,
     /// The ranks are to use TCP. In the task and not only in the environment: all ranks take part in what follows from it, and mpirun
     /// hands the environment to its own host only.
@@ -75,11 +75,12 @@ pub struct Measured {
     pub ours: Vec<f64>,
     /// The limit's.
     pub limit: Vec<f64>,
-    /// Of what stands beside and is no limit.
+    /// Batches of the comparison in the column `beside`, which is no limit.
     pub beside: Vec<f64>,
-    /// How much of the measured time rank 0 had a CPU.
+    /// The share of the measured time in which rank 0 had a CPU.
     pub on_cpu: f64,
-    /// Rounds that were left out, since what should run at one time did not, and rounds in all. 0 where none can be.
+    /// Rounds that were left out, because two threads that should run at the same time did not, and rounds in all. 0 in benchmarks
+    /// that have no such rounds.
     pub left_out: usize,
     pub rounds: usize,
 }
@@ -112,8 +113,8 @@ impl Measured {
     }
 }
 
-/// The median ratio over batches that were measured one after the other, so that a machine which is slow for a while is so
-/// for both. Of as many batches of either; else the ratio of the medians.
+/// The median of the ratios of neighbouring batches, so that a machine that is slow for a while is slow for both. If the numbers
+/// of batches differ, the ratio of the medians.
 fn paired(unit: Unit, ours: &[f64], others: &[f64]) -> Option<f64> {
     let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
     if ours.len() == others.len() {
@@ -123,7 +124,7 @@ fn paired(unit: Unit, ours: &[f64], others: &[f64]) -> Option<f64> {
     Some(unit.ratio(median(ours)?, median(others)?))
 }
 
-/// What was measured in many turns, each time the same figures, as if in one.
+/// Joins the batches of several turns, which measured the same figures, as if they were one turn.
 pub fn joined<'a>(turns: impl IntoIterator<Item = &'a [Measured]>) -> Vec<Measured> {
     let mut turns = turns.into_iter();
     let mut all = turns.next().unwrap_or_default().to_vec();
@@ -133,10 +134,10 @@ pub fn joined<'a>(turns: impl IntoIterator<Item = &'a [Measured]>) -> Vec<Measur
     all
 }
 
-/// Writes what was measured to a file of the launcher's.
+/// Writes the figures to a file of the launcher's.
 ///
 /// # Errors
-/// Of the file system.
+/// Those of the file system.
 pub fn write_report(path: &Path, report: &[Measured]) -> std::io::Result<()> {
     let line = |m: &Measured| {
         json!({

@@ -9,19 +9,19 @@ use bellwether_runtime::{Result, World};
 use super::socket::Bare;
 use super::task::{Measured, Task, stream};
 
-/// What the ranks of a benchmark run on.
+/// The world, or another job, in which the ranks of a benchmark run.
 pub trait Ground {
     /// Memory that is left out.
     type Left;
     /// Waits until all ranks are here. Collective.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of the runtime.
     fn meet(&self) -> Result<()>;
-    /// Leaves out so many bytes of memory, so that what is allocated next lies elsewhere. Collective.
+    /// Leaves out `bytes` bytes of memory, so that the next allocation lies elsewhere. Collective.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of the runtime.
     fn pass_over(&self, bytes: usize) -> Result<Self::Left>;
 }
 
@@ -51,11 +51,11 @@ impl Ground for Rc<World> {
 
 /// A rank's part in a benchmark, and the pace of its batches.
 pub struct Turns<G> {
-    /// What the ranks run on.
+    /// The world, or another job, in which the ranks run.
     pub world: G,
-    /// What to do.
+    /// The task to measure.
     pub task: Task,
-    /// Ranks reach each other's memory by pointer, as the limit does. Elsewhere there is none.
+    /// Ranks reach each other's memory by pointer, as the limit does. Without that there is no such limit.
     pub mapped: bool,
     /// A bare socket between ranks 0 and 1: the limit over TCP.
     pub socket: Option<Bare>,
@@ -79,12 +79,12 @@ impl<G: Ground> Turns<G> {
         if self.mapped { self.operations(most, bytes, size) } else { stream(size, self.task.quick).max(20) }
     }
 
-    /// Measures the batches in several places of memory, a part of them in each. How long a line is on its way depends on
-    /// where in the shared cache its home is: in one place two lines would be compared, and not two ways to write them. So
-    /// too the stack lies deeper in each: a load from it waits for a store to the same place of another page.
+    /// Measures the batches in several places of memory, a part of them in each. The transfer time of a cache line depends on its home
+    /// in the shared cache: in one place we would compare two lines, and not two ways to write them. The stack is deeper in each
+    /// place for the same reason: a load from the stack waits for a store to the same offset in another page (4 KiB aliasing).
     ///
     /// # Errors
-    /// Of `measure`, and of [`Ground::pass_over`].
+    /// Those of `measure`, and of [`Ground::pass_over`].
     pub fn in_places(&self, mut measure: impl FnMut() -> Result<Measured>) -> Result<Measured> {
         const PLACES: usize = 8;
         /// Bytes between two places, at least.
@@ -108,7 +108,7 @@ impl<G: Ground> Turns<G> {
     /// as long as an emulated machine needs to find its pace.
     ///
     /// # Errors
-    /// Of either, and of the barriers around batches.
+    /// Those of either, and of the barriers around batches.
     pub fn latency(
         &self,
         operations: usize,
@@ -116,7 +116,7 @@ impl<G: Ground> Turns<G> {
         ours: impl FnMut(usize) -> Result<()>,
         limit: impl FnMut(usize) -> Result<()>,
     ) -> Result<Measured> {
-        /// Of a batch in a row, before they are shortened: as many in all as in a peer's run.
+        /// Operations of a batch in a row, before shortening: as many in all as in a peer's run.
         const IN_A_ROW: usize = 25_000;
         if self.mapped {
             return self.alternate(operations, ours, limit);
@@ -127,14 +127,14 @@ impl<G: Ground> Turns<G> {
         self.in_a_row(self.operations(IN_A_ROW, 128 << 20, size), ours)
     }
 
-    /// Measures batches of `ours` alone, one right after the other, as a peer's times over a network are taken: between them
-    /// is no barrier, after which whatever a rank works with has to be found again by caches and address translation. Ranks
+    /// Measures batches of `ours` alone, one right after the other, as peers measure over a network. There is no barrier between
+    /// them, because after a barrier caches and TLB are cold. Ranks
     /// for which `ours` does nothing sleep meanwhile. Values are nanoseconds an operation.
     ///
     /// # Errors
-    /// Of `ours`, and of the barriers around them all.
+    /// Those of `ours`, and of the barriers around them all.
     fn in_a_row(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
-        /// One of so many operations is to warm up.
+        /// One in this many operations is to warm up.
         const WARM: usize = 11;
         let warm = (self.task.batches * operations).div_ceil(WARM - 1);
         let mut measured = Measured { ours: Vec::with_capacity(self.task.batches), ..Measured::default() };
@@ -158,7 +158,7 @@ impl<G: Ground> Turns<G> {
     /// Measures batches of `ours` and `limit` in turn, each of `operations`; values are nanoseconds an operation.
     ///
     /// # Errors
-    /// Of either, and of the barrier before each batch.
+    /// Those of either, and of the barrier before each batch.
     pub fn alternate(
         &self,
         operations: usize,
@@ -172,7 +172,7 @@ impl<G: Ground> Turns<G> {
     /// Measures batches of `ours` and of a bare socket in turn.
     ///
     /// # Errors
-    /// Of either, and of the barrier before each batch.
+    /// Those of either, and of the barrier before each batch.
     pub fn beside_socket(
         &self,
         operations: usize,
@@ -186,7 +186,7 @@ impl<G: Ground> Turns<G> {
     /// As [`Turns::alternate`], without a limit.
     ///
     /// # Errors
-    /// Of `ours`, and of the barrier before each batch.
+    /// Those of `ours`, and of the barrier before each batch.
     pub fn alone(&self, operations: usize, mut ours: impl FnMut(usize) -> Result<()>) -> Result<Measured> {
         let [ours] = self.take_turns(operations, [&mut ours])?;
         Ok(Measured { on_cpu: ours.1, ours: ours.0, ..Measured::default() })
@@ -195,7 +195,7 @@ impl<G: Ground> Turns<G> {
     /// As [`Turns::alternate`], with something to compare with that is no limit.
     ///
     /// # Errors
-    /// Of any of the three, and of the barrier before each batch.
+    /// Those of any of the three, and of the barrier before each batch.
     pub fn alternate_beside(
         &self,
         operations: usize,
@@ -225,7 +225,7 @@ impl<G: Ground> Turns<G> {
         let mut taken = [(); N].map(|()| Vec::new());
         let (mut wall, mut cpu) = (0.0, 0.0);
         for batch in 0..warm + self.task.batches.div_ceil(self.parts.get()) {
-            // Each comes first as often as the others.
+            // Each way comes first as often as the others.
             for way in (0..N).map(|turn| (batch + turn) % N).filter(|way| *way == 0 || all) {
                 self.world.meet()?;
                 let cpu_before = cpu_nanoseconds();
@@ -244,10 +244,10 @@ impl<G: Ground> Turns<G> {
     }
 }
 
-/// So many operations in one way.
+/// Does a number of operations in one way.
 pub type Way<'a> = &'a mut dyn FnMut(usize) -> Result<()>;
 
-/// Runs `measure` with the stack by so many eighths of a page deeper.
+/// Runs `measure` with the stack deeper by a number of eighths of a page.
 #[inline(never)]
 fn deeper(eighths: usize, measure: &mut dyn FnMut() -> Result<Measured>) -> Result<Measured> {
     if eighths == 0 {

@@ -25,7 +25,7 @@ const NAP: Duration = Duration::from_micros(20);
 /// descriptor, beside a bare eventfd.
 ///
 /// # Errors
-/// Of the runtime and of the system.
+/// Those of the runtime and of the system.
 pub fn wake(settings: &Settings, batches: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     let rounds = if quick { 2 } else { 10 };
     let (futex, eventfd, clock) = (AtomicU32::new(0), eventfd()?, Clock::new());
@@ -54,7 +54,7 @@ pub fn wake(settings: &Settings, batches: usize, quick: bool) -> anyhow::Result<
                 )
             },
         )?;
-        // Only now, so that no ring above goes to a descriptor.
+        // Made only here, so that no ring above goes to a descriptor.
         let wake_up = world.wake_up()?;
         let (ours, bare) = (epoll_of(wake_up.as_raw_fd())?, epoll_of(eventfd.as_raw_fd())?);
         let in_epoll = in_turn(
@@ -79,7 +79,7 @@ pub fn wake(settings: &Settings, batches: usize, quick: bool) -> anyhow::Result<
 /// in a bare futex.
 ///
 /// # Errors
-/// Of the runtime and of the system.
+/// Those of the runtime and of the system.
 pub fn idle(settings: &Settings, batches: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     Ok(vec![cpu_time(settings, quick)?, core(settings, batches, quick)?])
 }
@@ -191,7 +191,7 @@ fn measured(name: &str, [ours, limit]: [Vec<f64>; 2]) -> Measured {
     Measured { name: name.into(), ours, limit, on_cpu: 1.0, ..Measured::default() }
 }
 
-/// What each rank of a job returns.
+/// Runs a job on threads, and returns the result of each rank.
 fn job<R: Send>(settings: &Settings, program: impl Fn(&World) -> anyhow::Result<R> + Sync) -> anyhow::Result<Vec<R>> {
     let job = Threads::new(RANKS).settings(settings.clone()).deadline(DEADLINE);
     job.run(program)?.into_iter().collect()
@@ -265,7 +265,7 @@ fn wait_for_eventfd(epoll: &OwnedFd, eventfd: &OwnedFd) -> anyhow::Result<()> {
 fn eventfd() -> anyhow::Result<OwnedFd> {
     // SAFETY: takes numbers.
     let fd = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "making an eventfd")?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and no other code owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -280,7 +280,7 @@ fn write(eventfd: &OwnedFd) -> anyhow::Result<()> {
 fn epoll_of(descriptor: RawFd) -> anyhow::Result<OwnedFd> {
     // SAFETY: takes a number.
     let fd = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "making an epoll")?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and no other code owns it.
     let epoll = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     // SAFETY: reads one event.

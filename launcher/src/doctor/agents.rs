@@ -1,4 +1,4 @@
-//! The command's side of a host: an agent that starts this command there, and what comes from it.
+//! The command's side of the connection to one host: it starts an agent, which starts this command there, and reads the answers.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
@@ -10,25 +10,25 @@ use super::finding::Finding;
 use super::output::Output;
 use super::side::{Down, MARK, Up};
 
-/// How long an agent whose output has ended, or whose input has, may take to end itself.
+/// Time in which an agent has to exit after its output ended, or after we closed its input.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// An agent.
+/// The process by which the command talks to one host: an agent, or on the own host this command itself.
 pub struct Agent {
     pub name: String,
     command: Vec<OsString>,
     child: Child,
     to: Option<ChildStdin>,
     from: Receiver<Up>,
-    /// Its standard error.
+    /// Standard error of `child`.
     errors: Output,
 }
 
 impl Agent {
-    /// Starts it.
+    /// Starts the process `command`.
     ///
     /// # Errors
-    /// What keeps it from starting.
+    /// The process cannot be started.
     pub fn start(name: &str, command: Vec<OsString>) -> Result<Agent, Finding> {
         let (program, arguments) = command.split_first().expect("a command has a name");
         let pipe = || (Stdio::piped(), Stdio::piped(), Stdio::piped());
@@ -43,7 +43,7 @@ impl Agent {
         let (to, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (tell, from) = channel();
         let out = BufReader::new(out.expect("it was asked for"));
-        // It ends with the agent's output.
+        // This thread ends when the agent's output ends.
         std::thread::spawn(move || {
             let lines = out.lines().map_while(Result::ok);
             for up in lines.filter_map(|line| serde_json::from_str(line.strip_prefix(MARK)?).ok()) {
@@ -56,7 +56,7 @@ impl Agent {
         Ok(Agent { name: name.into(), command, child, to, from, errors })
     }
 
-    /// Sends a question. That it has ended shows when the answer is awaited.
+    /// Sends a question. Ignores errors: if the agent has ended, [`Agent::answer`] reports that.
     pub fn ask(&mut self, down: &Down) {
         let text = serde_json::to_string(down).expect("texts and numbers can always be written");
         if let Some(to) = &mut self.to {
@@ -64,10 +64,10 @@ impl Agent {
         }
     }
 
-    /// The answer.
+    /// Waits for the next answer, at most until `until`.
     ///
     /// # Errors
-    /// What keeps it from coming.
+    /// The agent does not answer in time, or it has ended.
     pub fn answer(&mut self, until: Instant) -> Result<Up, Finding> {
         match self.from.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(up) => Ok(up),
@@ -79,7 +79,7 @@ impl Agent {
         }
     }
 
-    /// Its output has ended.
+    /// The finding for an agent whose output has ended.
     fn ended(&mut self) -> Finding {
         let status = self.wait();
         let errors = self.errors.take(GOODBYE);
@@ -88,7 +88,7 @@ impl Agent {
         let found = format!("{} {how}{}", self.shown(), last.map_or(String::new(), |line| format!(": {line}")));
         let own = std::env::current_exe().map_or_else(|_| "bellwether".into(), |path| path.display().to_string());
         let mend = match status.and_then(|status| status.code()) {
-            // What this command of another version ends with, and what a shell says of a program that is not there.
+            // Another version of this command exits with 1 or 2; a shell that does not find the program exits with 127.
             Some(1 | 2 | 127) if !self.is_here() => format!("scp {own} {}:{own}", self.name),
             Some(126) => format!("ssh {} chmod +x {own}", self.name),
             _ => self.by_hand(),
@@ -107,7 +107,7 @@ impl Agent {
         }
     }
 
-    /// Whether it is a child without an agent in between.
+    /// Whether this command runs on the own host, without an agent.
     fn is_here(&self) -> bool {
         self.command.len() <= 2
     }
@@ -117,7 +117,7 @@ impl Agent {
         format!("`{}`", words.join(" "))
     }
 
-    /// The agent without this command, to be tried by hand.
+    /// A command for the user to try: the agent, with `true` in place of this command.
     fn by_hand(&self) -> String {
         let before = self.command.len().saturating_sub(2);
         let words: Vec<&OsStr> = self.command[..before].iter().map(OsString::as_os_str).collect();
@@ -133,7 +133,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.to = None;
         if self.wait().is_none() {
-            // It fails only for one that has just ended.
+            // `kill` fails only if the child has just ended.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -1,4 +1,4 @@
-//! What must be alike on all hosts, or must differ.
+//! Comparisons between hosts: properties that must be equal on all hosts, or must differ.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use crate::shell::quoted;
 /// Clocks that differ by less are in step: `make` and logs are read in seconds.
 const IN_STEP: Duration = Duration::from_secs(1);
 
-/// A host, as the user calls it, and what it told.
+/// A host, by the user's name for it, with its facts.
 pub struct Host<'a> {
     pub name: &'a str,
     pub facts: &'a Facts,
@@ -62,15 +62,15 @@ fn names(hosts: &[Host<'_>]) -> Finding {
     Finding::ok(what, "all differ")
 }
 
-/// Files that should be equal: those of most hosts are taken for right. `files` are host, path and digest. A job may start though they
-/// differ: a stripped copy is of the same build.
+/// Checks files that should be equal; the version that most hosts have counts as right. `files` are host, path and digest. A job may start
+/// although they differ: a stripped copy is of the same build.
 fn equal(what: &str, why: &str, files: &[(&str, &str, Option<u64>)]) -> Finding {
     let here: Vec<(&str, &str, u64)> =
         files.iter().filter_map(|(name, path, digest)| Some((*name, *path, (*digest)?))).collect();
     let count = |wanted: u64| here.iter().filter(|(_, _, digest)| *digest == wanted).count();
-    // Of as many, the first.
+    // If several digests are equally frequent, the first one counts.
     let Some((source, from, most)) = here.iter().copied().rev().max_by_key(|(_, _, digest)| count(*digest)) else {
-        // What is not there is told by its host.
+        // A host reports a missing file itself.
         return Finding::ok(what, "not compared");
     };
     let wrong: Vec<_> = here.iter().filter(|(_, _, digest)| *digest != most).collect();
@@ -89,14 +89,14 @@ fn equal(what: &str, why: &str, files: &[(&str, &str, Option<u64>)]) -> Finding 
     )
 }
 
-/// Levels of x86-64 (psABI, section Micro-Architecture Levels), and some of what the kernel calls what each adds.
+/// Levels of x86-64 (psABI, section Micro-Architecture Levels), and some of the features that each adds, by their names in the kernel.
 const LEVELS: [(&str, &[&str]); 3] = [
     ("x86-64-v2", &["sse4_2", "popcnt", "cx16", "ssse3"]),
     ("x86-64-v3", &["avx2", "bmi1", "bmi2", "fma", "movbe", "f16c"]),
     ("x86-64-v4", &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
 ];
 
-/// Others that a compiler uses which builds for the CPU that it runs on.
+/// Other features that a compiler uses with `-march=native`.
 const OF_ONE_CPU: [&str; 23] = [
     "aes",
     "pclmulqdq",
@@ -123,10 +123,10 @@ const OF_ONE_CPU: [&str; 23] = [
     "avx512ifma",
 ];
 
-/// Those of a set that a compiler may use by itself.
+/// The features of a set that a compiler may use without being asked for each.
 fn known<'a>(arch: &str, set: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
     let of_levels = || LEVELS.iter().flat_map(|(_, features)| features.iter()).chain(&OF_ONE_CPU);
-    // Of other processors all count.
+    // On other architectures all features count.
     set.iter().copied().filter(|feature| arch != "x86_64" || of_levels().any(|known| known == feature)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What an examination finds.
+//! A finding of an examination.
 
 use std::fmt;
 
@@ -19,13 +19,13 @@ pub enum State {
 /// One thing that was examined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What was examined.
+    /// The subject of the examination.
     pub what: String,
     /// How it stands.
     pub state: State,
-    /// What was found.
+    /// The result, in words.
     pub found: String,
-    /// The command that mends it, of whatever is not as it should be.
+    /// The command that mends it, for findings that are not ok.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The program, and the launchers that this host has, against each other.
+//! Compares the program with the launchers of this host.
 
 use std::ffi::{CStr, OsStr};
 use std::hash::{Hash, Hasher};
@@ -11,12 +11,12 @@ use bellwether_runtime::bootstrap::launch::{LaunchError, find_program};
 use super::finding::Finding;
 use super::output::Output;
 
-/// How long a launcher may take to say what it is, and its output to end when it has ended.
+/// Time limit for a launcher to print its version, and for its output to end after it has exited.
 const LIMIT: Duration = Duration::from_secs(10);
 const GOODBYE: Duration = Duration::from_millis(500);
 /// The library by which ranks without MPI join those of Open MPI's mpirun, and of `srun --mpi=pmix`.
 const PMIX: &CStr = c"libpmix.so.2";
-/// What every program that is built with Bellwether has in it.
+/// A string that every program built with Bellwether contains.
 const MARK: &[u8] = b"BELLWETHER_JOB";
 /// The library of C programs.
 const C_LIBRARY: &str = "libbellwether.so";
@@ -46,7 +46,7 @@ impl Mpi {
     }
 }
 
-/// What is known of a program.
+/// Properties of a program.
 #[derive(Debug, Default)]
 pub struct Program {
     /// Tells whether two files are equal.
@@ -103,7 +103,7 @@ pub fn program(name: &OsStr, known: &mut Program) -> Vec<Finding> {
     }]
 }
 
-/// The command that makes a program of this name one that can be started.
+/// The command that mends a program of this name that cannot be started.
 fn mend_name(name: &OsStr, error: &LaunchError) -> String {
     let shown = name.to_string_lossy();
     match error {
@@ -114,7 +114,7 @@ fn mend_name(name: &OsStr, error: &LaunchError) -> String {
     }
 }
 
-/// What is wrong with a file that is executable and that the system does not execute.
+/// The reason why the system cannot execute a file that is executable.
 fn format_of(path: &Path, bytes: &[u8]) -> Option<Finding> {
     let (what, shown) = ("program", path.display());
     if let Some(script) = bytes.strip_prefix(b"#!") {
@@ -151,7 +151,7 @@ fn format_of(path: &Path, bytes: &[u8]) -> Option<Finding> {
     })
 }
 
-/// What a line of `ldd` says that the loader lacks.
+/// The library that is missing according to a line of `ldd`.
 fn library(line: &str) -> Option<Finding> {
     let what = "program";
     if !line.contains("not found") {
@@ -178,7 +178,7 @@ fn libraries(path: &Path) -> String {
     output(ldd).unwrap_or_default()
 }
 
-/// What a command prints, on both streams; `None` if it cannot be started or does not end.
+/// The output of a command, on both streams; `None` if it cannot be started or does not end.
 fn output(mut command: Command) -> Option<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
     let until = Instant::now() + LIMIT;

@@ -10,7 +10,7 @@ use super::finding::Finding;
 /// Descriptors that the launcher needs for a rank, and for all else, as `bellwether run` counts them.
 const PER_RANK: u64 = 3;
 const SPARE: u64 = 128;
-/// Bytes that a rank should find. Chosen: what a rank with the settings as they are takes for messages and for its program.
+/// Bytes of memory that a rank should find. Chosen: a rank with the default settings takes this for messages and its program.
 const PER_RANK_MEMORY: u64 = 64 << 20;
 /// Bytes of the job's file below which no rank starts. Chosen: less than the smallest rings and heap take.
 const PER_RANK_FILE: u64 = 64 << 10;
@@ -45,7 +45,7 @@ pub fn findings(ranks: Ranks) -> Vec<Finding> {
     ]
 }
 
-/// A resource limit: what holds, and to what this user may raise it. `None`: no limit.
+/// A resource limit: its soft value, and the hard value up to which this user may raise it. `None`: no limit.
 type Limit = (Option<u64>, Option<u64>);
 
 fn limit(resource: libc::__rlimit_resource_t) -> Limit {
@@ -145,7 +145,7 @@ fn memfd() -> Finding {
             "docker run --security-opt seccomp=unconfined ...",
         );
     }
-    // SAFETY: it has just been made and nobody else knows it.
+    // SAFETY: the descriptor was just made, and no other code uses it.
     unsafe { libc::close(fd) };
     Finding::ok(what, "memfd_create works; /dev/shm is not used")
 }
@@ -170,7 +170,7 @@ struct Memory {
 struct Quota {
     cpus: f64,
     file: PathBuf,
-    /// What the file has without a limit.
+    /// The contents of the file if there is no limit.
     none: &'static str,
 }
 
@@ -216,7 +216,7 @@ impl Groups {
     fn enter_memory(&mut self, folder: &Path, limit: &str, used: &str) {
         let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
         let (Some(most), Some(used)) = (number(limit), number(used)) else { return };
-        // What was read from files counts as used, and is given up for what ranks need.
+        // The page cache of files counts as used, but the kernel frees it when ranks need memory.
         let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
         let of_files = ["total_inactive_file", "inactive_file"].iter().find_map(|name| {
             stat.lines().find_map(|line| line.strip_prefix(*name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
@@ -374,7 +374,7 @@ mod tests {
             let finding = cpus(groups.cpus.as_ref(), RANKS);
             assert_eq!((finding.state, finding.mend), (State::Warning, Some(mend(of_cpus))));
         }
-        // All but what is needed is given up.
+        // The memory is used up by the page cache, which the kernel frees.
         let full = [
             ("memory.max", "1073741824\n"),
             ("memory.current", "1073741824\n"),

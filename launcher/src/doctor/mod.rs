@@ -28,9 +28,9 @@ use crate::columns::{self, table};
 use crate::hosts::{self, HostOptions, HostSlots};
 use crate::run;
 
-/// Findings between hosts that are shown. What is wrong with a network is wrong for many pairs.
+/// Most findings between hosts that are shown. A fault of the network concerns many pairs of hosts.
 const SHOWN: usize = 8;
-/// How often clocks are read: the reading that took least counts.
+/// How often clocks are read. The reading that took the least time counts.
 const READINGS: usize = 5;
 
 /// Look for what keeps a job from starting or running well, on this host or on several.
@@ -92,7 +92,7 @@ pub fn explanations(ranks: usize) -> Vec<String> {
         .collect()
 }
 
-/// What was found, by host, and between them.
+/// Findings by host, and between hosts.
 #[derive(Default)]
 struct Report {
     hosts: Vec<(String, Vec<Finding>)>,
@@ -107,7 +107,7 @@ impl Doctor {
         let all = || report.hosts.iter().flat_map(|(_, findings)| findings).chain(&report.between);
         let worst = all().map(|finding| finding.state).max().unwrap_or(State::Ok);
         let text = if self.json { report.json(worst) } else { report.table(columns::width()) };
-        // A reader that has gone has seen enough.
+        // Ignore errors: the reader may have closed the pipe.
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(if worst == State::Error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -141,7 +141,7 @@ impl Doctor {
         Ok(report)
     }
 
-    /// Asks all hosts at once, one question after the other. A host that does not answer is left out from then on.
+    /// Asks all hosts at the same time, one question after the other. A host that does not answer is left out from then on.
     fn examine(
         &self,
         hosts: &[HostSlots],
@@ -223,7 +223,7 @@ impl Doctor {
         all
     }
 
-    /// By how much each host's clock is ahead of ours, in nanoseconds, and by how much that may be wrong.
+    /// How far each host's clock is ahead of ours, in nanoseconds, and the uncertainty of that.
     fn clocks(&self, agents: &mut Vec<(usize, Agent)>, report: &mut Report) -> Vec<(usize, (i64, u64))> {
         let mut all = Vec::new();
         agents.retain_mut(|(host, agent)| {
@@ -260,7 +260,7 @@ fn is_passed(name: &str) -> bool {
     (begins || ["PATH", "LD_LIBRARY_PATH"].contains(&name)) && !is_place
 }
 
-/// What the calls between hosts tell.
+/// Findings from the calls between hosts.
 fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec<Vec<Outcome>>)]) -> Vec<Finding> {
     let end = |host: usize, addresses| End { name: &hosts[host].name, addresses };
     let known = |host: usize| facts.iter().find(|(other, _)| *other == host).map(|(_, facts)| facts);
@@ -320,7 +320,7 @@ impl Report {
         let is_one = self.hosts.len() == 1;
         for (host, findings) in &self.hosts {
             text += &if is_one { format!("This host, {host}\n") } else { format!("{host}\n") };
-            // Of several hosts, what is to be mended.
+            // With several hosts, only the findings that are not ok.
             let shown: Vec<&Finding> = findings.iter().filter(|finding| is_one || finding.state != State::Ok).collect();
             text += &rows(&shown, width);
             if shown.is_empty() {

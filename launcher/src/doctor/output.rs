@@ -1,4 +1,4 @@
-//! What a child process prints.
+//! The output of a child process.
 
 use std::io::Read;
 use std::sync::mpsc::{Receiver, channel};
@@ -22,8 +22,8 @@ impl Output {
         Output(text)
     }
 
-    /// What has come when the stream ends, or `limit` later. The end of the child is not the end of the stream: a process that the child
-    /// left behind may hold it open for as long as it likes.
+    /// The text that has come by the end of the stream, or after `limit` if that is earlier. The stream may outlive the child: a process
+    /// that the child left behind may hold it open.
     pub fn take(&self, limit: Duration) -> String {
         let (until, mut text) = (Instant::now() + limit, Vec::new());
         while let Ok(more) = self.0.recv_timeout(until.saturating_duration_since(Instant::now())) {

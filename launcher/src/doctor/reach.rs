@@ -1,4 +1,4 @@
-//! Which hosts reach which, and by which addresses.
+//! Which hosts reach which other hosts, and by which addresses.
 
 use super::finding::Finding;
 use super::side::{Address, Outcome};
@@ -10,7 +10,7 @@ pub struct End<'a> {
     pub addresses: &'a [Address],
 }
 
-/// What one host's calls to another tell; `None` if each address was reached.
+/// The finding from one host's calls to another; `None` if each address was reached.
 pub fn pair(from: End<'_>, to: End<'_>, outcomes: &[Outcome]) -> Option<Finding> {
     let what = "network";
     let tried: Vec<(&Address, &Outcome)> = to.addresses.iter().zip(outcomes).collect();

@@ -1,5 +1,5 @@
-//! One host's part: what it is, what it finds, whom it reaches. The command talks to it over the agent's standard input and output, in
-//! lines of JSON:
+//! One host's part: its properties, its findings, and which other hosts it reaches. The command talks to it over the agent's standard
+//! input and output, in lines of JSON:
 //!
 //! ```text
 //! command            host
@@ -29,7 +29,7 @@ use super::tried;
 
 /// The hidden command that examines one host.
 pub const SIDE: &str = "doctor-of-host";
-/// Begins each line to the command. What a login shell prints has none, and is passed over.
+/// Begins each line to the command. Lines without it, such as those of a login shell, are ignored.
 pub const MARK: &str = "bellwether-doctor ";
 /// How long an address may take to answer.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub enum Down {
     Clock,
 }
 
-/// What a job would be like.
+/// The job that the examination is for.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Examine {
     pub folder: String,
@@ -54,7 +54,7 @@ pub struct Examine {
     pub elsewhere: usize,
 }
 
-/// Another host, as one that is to reach it knows it.
+/// Another host, as the host that is to reach it gets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Peer {
     pub port: u16,
@@ -79,14 +79,14 @@ pub enum Up {
     Clock(u64),
 }
 
-/// What a host is, and what it found.
+/// Properties of a host, and its findings.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Facts {
     pub hostname: String,
-    /// Tells one machine from another, and hosts that the settings name.
+    /// An identifier of the machine, or of the host that the settings name.
     pub machine: String,
     pub arch: String,
-    /// Of its CPUs.
+    /// Features of its CPUs.
     pub features: Vec<String>,
     /// Digests of this command, and of the program.
     pub own: Option<u64>,
@@ -94,13 +94,13 @@ pub struct Facts {
     /// Where the program is, from the root.
     pub program_path: Option<String>,
     pub findings: Vec<Finding>,
-    /// Where it answers, with this word.
+    /// The port on which it answers, and the token that it answers with.
     pub port: u16,
     pub token: String,
     pub addresses: Vec<Address>,
 }
 
-/// What became of a call to an address.
+/// The outcome of a call to an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Reached,
@@ -116,7 +116,7 @@ pub enum Outcome {
     NoRoute(String),
 }
 
-/// Everything that can be found on one host alone. `by_agent`: the command is on another host, or may be.
+/// All examinations of one host alone. `by_agent`: the command runs on another host, or may.
 pub fn examine(program: Option<&str>, here: Option<usize>, elsewhere: usize, by_agent: bool) -> Facts {
     let here = here.unwrap_or_else(limits::allowed_cpus);
     let ranks = Ranks { here, all: here.saturating_add(elsewhere), by_agent };
@@ -196,7 +196,7 @@ fn first(what: &Examine) -> Facts {
     facts
 }
 
-/// Answers whoever calls a free port, until this process ends, with a word that nobody else has. Gives both.
+/// Listens on a free port until this process ends, and answers each caller with a token that no other process has. Returns port and token.
 fn listen() -> std::io::Result<(u16, String)> {
     let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
     let listener = TcpListener::bind(all.map(|ip| SocketAddr::new(ip, 0)).as_slice())?;
@@ -208,7 +208,7 @@ fn listen() -> std::io::Result<(u16, String)> {
     std::thread::Builder::new().spawn(move || {
         for stream in listener.incoming() {
             match stream {
-                // So few bytes have room; a caller that is gone needs none.
+                // The token fits into the socket's buffer. Ignore errors: the caller may have gone.
                 Ok(mut stream) => drop(stream.write_all(word.as_bytes())),
                 // No descriptor, for instance.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),

@@ -1,4 +1,4 @@
-//! What is tried for real: one process reads another's memory, and two ranks start.
+//! Examinations by experiment: one process reads another's memory, and two ranks start.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use crate::bench;
 pub const TARGET: &str = "doctor-target";
 pub const READER: &str = "doctor-reader";
 
-/// What the one has, and the other must find.
+/// The word that one process has in memory, and that the other must read.
 static WORD: u64 = 0x6265_6c6c_7765_7468;
 
 /// How long two ranks may take. They take a tenth of a second where nothing else runs.

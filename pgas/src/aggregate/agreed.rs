@@ -1,4 +1,4 @@
-//! What must be the same on all ranks when something is made that lets them exchange items.
+//! Checks that ranks agree on types and options when they make an object that exchanges items.
 
 use std::any::{TypeId, type_name};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,7 +23,7 @@ pub(super) fn check<T: Pod>(world: &World, what: &'static str, options: &Options
     check_sized::<T>(world, what, size_of::<T>(), options)
 }
 
-/// As [`check`], of what travels as records of any length.
+/// As [`check`], for items that travel as records of any length.
 pub(crate) fn check_records<T: 'static>(world: &World, what: &'static str, options: &Options) -> Result<()> {
     check_sized::<T>(world, what, ANY, options)
 }
@@ -65,7 +65,7 @@ fn check_sized<T: 'static>(world: &World, what: &'static str, size: usize, optio
     }
 }
 
-/// What errors say of it.
+/// The facts as text, for errors.
 #[cold]
 fn show(facts: &[u8]) -> String {
     let (words, name) = facts.split_at(8 * FACTS);

@@ -5,7 +5,7 @@
 use super::places::Places;
 use super::shape::{Kind, Print, Shape};
 
-/// Most buckets: as many ends of chains as the first-level cache holds beside the rest.
+/// Most buckets. The first-level cache holds as many ends of chains beside the other data.
 pub(super) const BUCKETS_MAX: usize = 512;
 /// Bits of an offset in a bucket's stretch.
 const OFFSET_BITS: u32 = 32;
@@ -26,15 +26,15 @@ pub(super) struct Table {
     pub(super) len: usize,
     /// Bytes of an element.
     pub(super) size: usize,
-    /// Bytes of a bucket's stretch that are wished for.
+    /// Desired bytes of a bucket's stretch.
     pub(super) stretch: usize,
-    /// Buckets there may be, unless there are more ranks.
+    /// Most buckets, unless there are more ranks.
     pub(super) most: usize,
 }
 
 impl Table {
-    /// Logarithm of the elements of a stretch, so that `groups` times `len` elements make few enough buckets. `None`: then
-    /// offsets would not fit.
+    /// Binary logarithm of the elements of a stretch, so that `groups` times `len` elements make few enough buckets. `None` if
+    /// offsets would then not fit.
     fn shift(&self, groups: usize, len: usize) -> Option<u32> {
         let most = self.most.min(BUCKETS_MAX).max(self.ranks);
         let mut shift = (self.stretch / self.size).max(1).ilog2().min(OFFSET_BITS);
@@ -72,8 +72,8 @@ pub(super) unsafe trait Buckets {
     fn under(&self, bucket: usize) -> Under;
     /// Elements of a whole stretch.
     fn stretch(&self) -> usize;
-    /// That of a layout, with what these buckets add to it: where it is the same, another rank's buckets with these numbers
-    /// have offsets that lie inside what is under them here, and each belongs to the same rank.
+    /// The shape of a layout and of these buckets. If another rank's shape is equal, its buckets with these numbers belong to the
+    /// same ranks, and their offsets lie inside the stretches that are under the buckets here.
     fn shape(&self, layout: Shape) -> Shape;
     /// Buckets with elements of `rank`.
     fn of_rank(&self, rank: usize) -> impl Iterator<Item = usize>;
@@ -84,9 +84,9 @@ pub(super) struct ByIndex {
     extent: usize,
     shift: u32,
     under: Vec<Under>,
-    /// Of all runs.
+    /// The hash of all runs.
     print: Print,
-    /// By rank, those that have something of it.
+    /// For each rank, the buckets that have elements of this rank.
     of_rank: Vec<Vec<u32>>,
 }
 
@@ -118,7 +118,7 @@ impl ByIndex {
                     under = Under::Stretch { rank, start: local };
                 } else if index == first {
                     torn += 1;
-                    // Too many to be worth it, or worth looking through.
+                    // Too many buckets with several stretches: they do not pay, nor does looking through them.
                     if torn > 2 * table.ranks || run < (end - first) / (2 * table.ranks) {
                         return Ok(None);
                     }
@@ -179,14 +179,14 @@ pub(super) struct ByPlace<'a, P> {
 }
 
 impl<'a, P: Places> ByPlace<'a, P> {
-    /// Such buckets. `None`: there would have to be more than there may be.
+    /// Such buckets. `None` if the table needs more buckets than are possible.
     pub(super) fn new(table: Table, places: &'a P) -> Option<ByPlace<'a, P>> {
         let shift = table.shift(table.ranks, table.len)?;
         Some(ByPlace { places, table, shift, per_rank: table.len.div_ceil(1 << shift).max(1) })
     }
 }
 
-// SAFETY: ranks and elements that the table has only, whatever the layout says.
+// SAFETY: `locate` gives only ranks and elements that the table has, whatever the layout says.
 unsafe impl<P: Places> Buckets for ByPlace<'_, P> {
     fn count(&self) -> usize {
         self.table.ranks * self.per_rank
@@ -217,8 +217,8 @@ unsafe impl<P: Places> Buckets for ByPlace<'_, P> {
         1 << self.shift
     }
 
-    /// Whatever the layout: these buckets follow from the number of ranks and the table's length, and no offset was made of
-    /// an element behind that.
+    /// Does not depend on the layout: these buckets follow from the number of ranks and the table's length, and `locate` makes
+    /// no offset for an element beyond that length.
     fn shape(&self, layout: Shape) -> Shape {
         Shape { kind: Kind::Place, count: self.count(), stretch: self.stretch(), ..layout }
     }

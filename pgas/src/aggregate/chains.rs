@@ -1,7 +1,7 @@
 //! Entries sorted into buckets, each a chain of chunks: the front half of a radix partition.
 //!
 //! Chains take any distribution in one pass, also one in which all go to one bucket: no counting beforehand, and no room kept
-//! for what does not come. An entry is a number; what it stands for lies in arrays of the user of this module. Entries are
+//! for entries that do not come. An entry is a number; its meaning is in arrays of the caller. Entries are
 //! written where the first-level cache holds the end of each chain (after Polychroniou and Ross, *A comprehensive study of
 //! main-memory partitioning*, SIGMOD 2014).
 

@@ -1,4 +1,4 @@
-//! What can be added up.
+//! Element types that can be added up.
 
 use bellwether_runtime::Pod;
 

@@ -11,13 +11,13 @@
 //! | say where an element lies | [`Places`]: [`Blocks`], [`Cyclic`], or an array's own |
 //! | bound the memory, choose the way | [`Options`] |
 //!
-//! Nothing is promised about the order in which items are applied. What is promised is completion: when a collective call
-//! returns, everything that any rank brought to it has been applied. Calls of a map are not collective: when one returns, what
-//! its own rank brought has been done.
+//! The order in which items are applied is not defined. Completion is: when a collective call returns, the items of all ranks
+//! in this call have been applied. Calls of a map are not collective: when one returns, the operations of the calling rank
+//! have been done.
 //!
 //! # How it is fast
 //! Where ranks map each other's memory, items are sorted by owner and by stretch of the table, and applied or read a stretch at
-//! a time; or elements are read in the order asked for, each fetched well ahead, whichever proves quicker. Elsewhere they
+//! a time; or elements are read in the order asked for, each prefetched well ahead, whichever proves quicker. Elsewhere items
 //! travel in messages, in one hop or two.
 
 mod agreed;

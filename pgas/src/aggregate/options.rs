@@ -1,4 +1,4 @@
-//! What can be chosen about aggregation.
+//! The options of aggregation.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use super::port::{Eager, Form, Plan};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of buffers at each rank; what is used is told by `memory()` of what is made with these options. A minimum of one
-    /// item for each rank that is sent to directly is taken in any case, or of a few dozen bytes where items have different
-    /// lengths. Of `scatter_add` that travels in messages, a sixteenth
-    /// at most remembers which elements' values wait in buffers, so that others are added to them.
+    /// Bytes of buffers at each rank. `memory()` of an object that is made with these options returns how many it uses. It always
+    /// takes room for one item for each rank that it sends to directly, or a few dozen bytes each where items have different
+    /// lengths. When `scatter_add` goes by messages, a sixteenth
+    /// at most remembers which elements' values wait in buffers, so that further values are added to them.
     pub memory: usize,
     /// Most items of one message: with fewer they leave earlier.
     pub items: usize,
@@ -35,7 +35,7 @@ pub struct Options {
 const MESSAGE: usize = 64 << 10;
 
 impl Options {
-    /// As the settings of `world` say: memory by `BELLWETHER_AGGREGATION_MEMORY`, all else by itself.
+    /// Defaults for `world`: the memory from `BELLWETHER_AGGREGATION_MEMORY`, all others fixed.
     pub fn new(world: &World) -> Options {
         Options {
             memory: world.settings().aggregation_memory,

@@ -3,8 +3,8 @@
 /// How a global index is found: the layout of a distributed array, as aggregation sees it.
 ///
 /// All ranks must describe the same layout, by the same type. A call compares extents and what lies under its buckets, and
-/// where layouts are looked up element by element, a sample of places; ranks that differ in these are told, before anything is
-/// changed. Layouts that differ in other places give other results, though never access outside of the table. [`Blocks`] and
+/// where layouts are looked up element by element, a sample of places; if ranks differ in these, the call fails before anything is
+/// changed. Layouts that differ in other places give other results, but no access outside of the table. [`Blocks`] and
 /// [`Cyclic`] are here; arrays bring theirs.
 ///
 /// # Examples
@@ -95,8 +95,8 @@ impl Places for Cyclic {
     }
 }
 
-/// Division by a number that is known at run time only, without the instruction for it, which takes as long as ten
-/// elements may.
+/// Division by a number that is known only at run time. It does not use the processor's division, which would take as long as
+/// about ten elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Divisor {
     divisor: u64,

@@ -7,7 +7,7 @@ use super::buckets::{BUCKETS_MAX, Buckets};
 use super::chains::Chunks;
 use super::prefetch::{prefetch, prefetch_near};
 
-/// How an offset lies in a pool. What sorting and applying take depends on the bytes that go through memory.
+/// How an offset is stored in a pool. The time of sorting and applying depends on the bytes that go through memory.
 pub(super) trait Offset: Copy {
     /// The offset, if it fits.
     fn of(offset: u32) -> Self;
@@ -101,11 +101,11 @@ impl<T: Pod> Pool<T> {
         }
     }
 
-    /// Sorts as many of the items as there is room for, from the first; without values only the indices. Tells how many it
-    /// were, or the number of the index that has no bucket.
+    /// Sorts as many of the items as there is room for, from the first; without values only the indices. Returns how many
+    /// items it took, or the number of the index that has no bucket.
     ///
     /// # Safety
-    /// Nobody looks at this rank's pool meanwhile.
+    /// No other rank reads this rank's pool during the call.
     pub(super) unsafe fn fill<B: Buckets, const VALUES: bool>(
         &mut self,
         buckets: &B,
@@ -180,8 +180,8 @@ impl<T: Pod> Pool<T> {
         assert!(values.len() >= indices.len());
         let own = self.of::<u32>(self.rank);
         self.chunks.restart(&mut self.cursors, buckets.count());
-        // SAFETY: a chunk of this pool. What is there was written by `fill`, but a layout that finds other places the second
-        // time leads to what an earlier one left, when there were more chunks.
+        // SAFETY: a chunk of this pool. `fill` has written the entry. If the layout gives other places the second time, the
+        // entry may be left from an earlier call that had more chunks, hence the filter.
         let more = |full| Some(unsafe { own.next.add(full).read() } as usize).filter(|next| *next < own.chunks.count);
         let visit = |number: usize, entry: usize, _| {
             // As in `fill`.
@@ -193,13 +193,13 @@ impl<T: Pod> Pool<T> {
     }
 }
 
-/// How many bytes before they are needed values are asked for.
+/// Prefetch distance of values, in bytes.
 const AHEAD: usize = 128;
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// How many entries before its own an element is asked for.
+/// Prefetch distance of the table's elements, in entries.
 pub(super) const ENTRIES_AHEAD: usize = 192;
-/// How many bytes before they are needed entries of a pool are asked for: it may be another rank's, in the caches of its core.
+/// Prefetch distance of a pool's entries, in bytes. It is long because the pool may be in the caches of another rank's core.
 const POOL_AHEAD: usize = 1536;
 
 /// A rank's pool as addresses in this process.
@@ -226,7 +226,7 @@ impl<O, T> View<O, T> {
         self.chunks.walk(bucket, end, next, |entry| self.prefetch(entry), each);
     }
 
-    /// Asks for entries well behind `entry`; behind the end of the chunk that is in vain.
+    /// Prefetches entries well after `entry`. After the end of the chunk this has no use.
     #[inline(always)]
     pub(super) fn ahead(&self, entry: usize) {
         prefetch_near(self.offsets.wrapping_add(entry + POOL_AHEAD / size_of::<O>()));
@@ -234,7 +234,7 @@ impl<O, T> View<O, T> {
         prefetch_near(self.values.wrapping_add(entry + (POOL_AHEAD + LINE) / size_of::<T>()));
     }
 
-    /// Asks for the first lines of a chunk: from there on the hardware follows.
+    /// Prefetches the first lines of a chunk. The hardware prefetches the rest.
     #[inline(always)]
     fn prefetch(&self, entry: usize) {
         prefetch(self.offsets.wrapping_add(entry));

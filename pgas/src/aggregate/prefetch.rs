@@ -1,4 +1,4 @@
-//! Asking for memory before it is needed.
+//! Software prefetch.
 
 macro_rules! prefetch {
     ($(#[$doc:meta])* $name:ident, $hint:ident) => {
@@ -17,7 +17,7 @@ macro_rules! prefetch {
 }
 
 prefetch!(
-    /// Asks for the line at `address`, which need not be mapped.
+    /// Prefetches the line at `address`, which need not be mapped.
     prefetch,
     _MM_HINT_T0
 );

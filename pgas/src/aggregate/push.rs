@@ -43,7 +43,7 @@ pub struct Push<'w, I> {
 
 impl<'w, I> Push<'w, I> {
     /// A stream whose items for this rank are given to `take`, one at a time, in handlers and in this stream's own calls.
-    /// Collective, with the same type of items and the same options on every rank, but for [`Options::age`].
+    /// Collective, with the same type of items and, except for [`Options::age`], the same options on every rank.
     ///
     /// # Errors
     /// [`crate::Error::RanksDiffer`] on all ranks if these differ; [`crate::Error::InvalidArgument`] if an item has no
@@ -121,8 +121,8 @@ impl<I: Pod> Push<'_, I> {
         self.world.within("Push::finish", || self.port.finish())
     }
 
-    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in such that it has not taken
-    /// yet. What the transport holds on the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
+    /// Most bytes of items at this rank: in buffers, in messages on their way out, and in arrived messages that it has not taken
+    /// yet. The setting `BELLWETHER_MESSAGE_MEMORY` bounds what the transport holds on the way.
     pub fn memory(&self) -> usize {
         self.port.memory()
     }

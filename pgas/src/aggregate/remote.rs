@@ -1,7 +1,7 @@
 //! Aggregation where other ranks' memory is not mapped: items travel to their owners in messages.
 //!
 //! Requests go through one port, and what comes back through another, made after it. An item begins with the local index;
-//! then come the value, if there is one, and, if something is to come back, who asked and for which of its items.
+//! then come the value, if there is one, and, if an answer is expected, the rank that asked and the number of its item.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,14 +15,14 @@ use super::places::Places;
 use super::port::{Eager, Form, Merge, Plan, Port, Sink};
 use super::verdict::{Call, Verdict, Verdicts};
 
-/// What is asked for every index.
+/// The arguments of a call.
 pub(super) struct Ask<'a, T> {
     pub(super) indices: &'a [usize],
-    /// What is combined into the elements, if anything.
+    /// The values that are combined into the elements, if any.
     pub(super) values: Option<&'a [T]>,
-    /// Where what was there before goes, if it is wanted.
+    /// Where the former values of the elements go, if they are wanted.
     pub(super) old: Option<&'a mut [T]>,
-    /// What two values for one element come to, if they may be combined before they are applied.
+    /// Combines two values for one element, if that is allowed before they are applied.
     pub(super) join: Option<fn(T, T) -> T>,
 }
 
@@ -42,7 +42,7 @@ fn append(item: &mut Vec<u8>, word: usize) {
 
 /// Most bytes of buffers that any call takes, whose ports are open together.
 pub(super) fn memory<T: Pod>(world: &World, options: &Options) -> usize {
-    // What is joined is no matter of how much is held.
+    // The function that joins items does not change how much memory is held.
     let merge = || Some(Merge { key: WORD, join: Rc::new(|_, _| ()) });
     let of = |width, share| plan(options, width, share).most_memory(world);
     let adds = Plan { merge: merge(), ..plan(options, WORD + size_of::<T>(), 1) }.most_memory(world);
@@ -58,10 +58,10 @@ fn plan(options: &Options, width: usize, share: usize) -> Plan {
     Plan { age: Duration::MAX, ..options.plan(Form::Fixed(width), share, Eager::Nobody) }
 }
 
-/// Asks all. Collective.
+/// Sends the requests to their owners, and waits for the answers. Collective.
 ///
 /// # Safety
-/// If something is combined, nobody touches the table until this returns, on any rank.
+/// If the call combines values, no other code accesses the table on any rank until this returns.
 #[expect(clippy::too_many_arguments, reason = "the one place where all that is asked meets")]
 pub(super) unsafe fn ask<T: Pod, P: Places>(
     world: &World,
@@ -107,7 +107,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
             }
             // SAFETY: an element of this rank's part: the caller guarantees the part, and the index is checked above.
             let at = unsafe { part.add(local) };
-            // SAFETY: as above; nobody else writes here.
+            // SAFETY: as above; no other code writes here.
             let before: T = unsafe { copy::load(at) };
             let value = updates.then(|| {
                 let (value, rest) = item.split_at(size_of::<T>());
@@ -134,7 +134,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
     // SAFETY: a port calls its sink only until it is dropped, which happens before this function returns; what the sink
     // borrows lives longer.
     let request = unsafe { std::mem::transmute::<Box<dyn FnMut(&[u8]) -> usize + '_>, Sink>(request) };
-    // Of an item that is answered there is one for each that asks.
+    // Items that need an answer are not merged: each asker gets its own.
     let merge = join.filter(|_| updates && !answers).map(|join| Merge {
         key: WORD,
         join: Rc::new(move |first: &mut [u8], second: &[u8]| {
@@ -143,7 +143,7 @@ pub(super) unsafe fn ask<T: Pod, P: Places>(
         }),
     });
     let plan_of_requests = Plan { merge, ..plan(options, width, shares) };
-    // Until all know that they are in the same call, what goes wrong here is kept: others wait to be told of it.
+    // Errors from here on are returned only after the exchange of verdicts, because other ranks wait in it.
     let requests = Port::new(world, call.operation, plan_of_requests, request);
     let replies = answers.then(|| {
         let found = Rc::clone(&found);

@@ -22,7 +22,7 @@ use super::straight;
 use super::trial::{Trial, Way};
 use super::verdict::{Call, Verdict, Verdicts};
 
-/// What is kept from call to call.
+/// State that is kept from call to call.
 pub(super) struct Rounds<T> {
     pool: Pool<T>,
     verdicts: Verdicts,

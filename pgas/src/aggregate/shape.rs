@@ -1,12 +1,12 @@
-//! What the buckets of a call depend on, in a few words that ranks can compare: an owner walks through the others' pools by
+//! The shape of a call's layout and buckets, in a few words that ranks compare. An owner walks through the others' pools by
 //! its own buckets, so theirs must be the same.
 
 use super::places::Places;
 
-/// How items are told apart.
+/// How items are divided into buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Not at all: they travel one by one, or the table has no room for what the layout says.
+    /// Not at all: items travel one by one, or the layout does not fit the table.
     None,
     /// By stretches of indices.
     Index,
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Place,
 }
 
-/// A layout as a rank has it, and the buckets that it makes of it.
+/// One rank's layout, and the buckets that the rank makes from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) kind: Kind,
@@ -22,7 +22,7 @@ pub(super) struct Shape {
     /// Buckets, and elements of a stretch: all offsets are below that.
     pub(super) count: usize,
     pub(super) stretch: usize,
-    /// What lies where: of the places of some elements, and of all that buckets by index know.
+    /// A hash of the places of some elements, and of all runs that buckets by index know.
     pub(super) print: Print,
 }
 
@@ -50,7 +50,7 @@ impl Shape {
         [kind, self.extent as u64, self.count as u64, self.stretch as u64, self.print.0]
     }
 
-    /// What errors say of it.
+    /// The text for errors.
     pub(super) fn show([kind, extent, count, stretch, print]: [u64; WORDS]) -> String {
         let by = match kind {
             1 => format!("buckets by index: {count} of {stretch}"),

@@ -82,11 +82,11 @@ impl<'w, T> Aggregator<'w, T> {
 }
 
 impl<T: Pod> Aggregator<'_, T> {
-    /// Most bytes of buffers at each rank. Where ranks are mapped they are taken as long as this lives. Elsewhere each call
-    /// takes what it needs of them: for items that gather, for messages on their way out, and for such that came and were not
-    /// taken yet. More than [`Options::memory`] if that has no room for an item in each; less where messages of 64 KiB, or of
-    /// what the network takes, leave some of it over. What the transport holds on the way is bounded by the setting
-    /// `BELLWETHER_MESSAGE_MEMORY`.
+    /// Most bytes of buffers at each rank. Where ranks are mapped the buffers are allocated as long as this lives. Elsewhere each
+    /// call allocates as many as it needs: for items that gather, for messages on their way out, and for messages that came and were
+    /// not taken yet. The number is larger than [`Options::memory`] if that has no room for an item in each buffer. It is smaller if
+    /// messages of 64 KiB, or of the network's limit, do not fill it. The setting `BELLWETHER_MESSAGE_MEMORY` bounds what the
+    /// transport holds on the way.
     pub fn memory(&self) -> usize {
         match &self.way {
             Way::Mapped(rounds) => rounds.memory(),
@@ -95,8 +95,8 @@ impl<T: Pod> Aggregator<'_, T> {
     }
 
     /// Adds `values[i]` to the element `indices[i]`, for all `i` of all ranks. Integers wrap around; sums of floating-point
-    /// numbers depend on the order, and that is not promised. Collective. What travels in messages is added up on the way, as
-    /// far as values for one element meet in a buffer: here, and in two hops at the rank between.
+    /// numbers depend on the order, which is not defined. Collective. In messages, values for one element are added up on the way
+    /// if they meet in a buffer: at this rank, and with two hops at the rank between.
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] on all ranks, before anything is changed, if an index is out of range or the
@@ -205,7 +205,7 @@ impl<T: Pod> Aggregator<'_, T> {
         self.world.check_own(table, operation)?;
         let call = Call { operation, table: (table.offset(), table.len()), layout: Shape::new(places) };
         self.world.within(operation, || {
-            // All ranks meet before the first element is changed: from then on nobody's pointer reaches the table.
+            // All ranks meet before the first element is changed: from then on no global pointer reaches the table.
             let reachable = table.identity().1 != 0;
             self.world.withhold(table)?;
             let outcome = match &mut self.way {

@@ -1,35 +1,36 @@
-//! Two ways to do the same, of which machine and data say the quicker: both are tried, and timed.
+//! Chooses the faster of two ways to read elements. Machine and data decide which that is, so both are tried and timed.
 
 use std::time::Duration;
 
 /// A way to read elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In the order in which they were asked for.
+    /// In the order of the caller's indices.
     Straight,
-    /// Sorted by where they lie.
+    /// Sorted by their place in the table.
     Sorted,
 }
 
-/// Fewer items are not worth sorting.
+/// A call with fewer items never sorts.
 const FEW: usize = 1 << 14;
-/// Calls at first in which both are tried in turn. Of the times of these the shortest counts: memory is touched first in them.
+/// The first calls try both ways in turn. Of each way only the shortest time counts, because these calls may be the first to
+/// touch the memory.
 const FIRST: u32 = 4;
-/// Of so many calls one tries the slower again.
+/// After the first calls, one in this many tries the slower way again.
 const AGAIN: u32 = 64;
 
-/// How long both took lately, for calls that are alike.
+/// How long both ways took lately, for calls of one shape.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
-    /// Elements of the table at each rank, and about how many items.
+    /// Elements of the table at each rank, and half the binary logarithm of the number of items.
     shape: (usize, u32),
     calls: u32,
-    /// Nanoseconds an item: straight, sorted.
+    /// Nanoseconds per item of both ways, in the order of [`Way`].
     took: [f64; 2],
 }
 
 impl Trial {
-    /// The way for a call with so many items, on a table with `len` elements at each rank.
+    /// The way for a call with `items` items, on a table with `len` elements at each rank.
     pub(super) fn choose(&mut self, len: usize, items: usize) -> Way {
         if items < FEW {
             return Way::Straight;
@@ -46,14 +47,14 @@ impl Trial {
         if prefers_straight { Way::Straight } else { Way::Sorted }
     }
 
-    /// Tells how long the call took.
+    /// Records how long the call took.
     pub(super) fn note(&mut self, way: Way, items: usize, time: Duration) {
         if items < FEW {
             return;
         }
         let took = time.as_nanos() as f64 / items as f64;
         let known = &mut self.took[way as usize];
-        // Once is chance.
+        // After the first calls a moving average, so that one slow call does not change the choice.
         *known = if self.calls < FIRST { known.min(took) } else { (3.0 * *known + took) / 4.0 };
         self.calls += 1;
     }
@@ -63,7 +64,7 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// The ways of so many calls, if these are their nanoseconds an item.
+    /// The ways that `calls` calls choose, if the two ways take `took` nanoseconds per item.
     fn ways(trial: &mut Trial, calls: usize, took: [u64; 2]) -> Vec<Way> {
         let call = |_| {
             let way = trial.choose(1000, FEW);

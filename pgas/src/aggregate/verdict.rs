@@ -1,4 +1,4 @@
-//! What each rank thinks of its own arguments, told to all, so that a wrong one is the same error everywhere.
+//! Each rank checks its own arguments and tells all ranks the result, so that a wrong argument is the same error everywhere.
 
 use bellwether_runtime::{Error, Result, Symmetric, World};
 
@@ -6,25 +6,25 @@ use super::buckets::Buckets;
 use super::places::Places;
 use super::shape::{self, Shape};
 
-/// One rank's arguments: in order, or what is wrong with them.
+/// The result of one rank's check of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Good,
-    /// Lists of different lengths: the indices', and the other's.
+    /// Lists of different lengths: the number of indices, and the length of the other list.
     Lengths(usize, usize),
-    /// The number of an index in its list, the index, and the number of elements.
+    /// An index outside of the table: its position in the list of indices, the index, and the number of elements.
     Outside(usize, usize, usize),
-    /// The index, and the rank and local index that the layout gave for it.
+    /// The table has no element at the place that the layout gives for an index: the index, the rank and the local index.
     Nowhere(usize, usize, usize),
-    /// Elements at each rank, and bytes of memory that have too little room for that many.
+    /// The buffers are too small for the table: elements at each rank, and bytes of the buffers.
     TooLarge(usize, usize),
 }
 
-/// Words that say it: kind and facts.
+/// Words of a verdict on a board: its kind, and up to three numbers.
 const WORDS: usize = 4;
 
 impl Verdict {
-    /// Compares lengths with how many indices there are.
+    /// Compares the lengths of the other lists with the number of indices.
     pub(super) fn of_lengths(indices: usize, others: &[Option<usize>]) -> Verdict {
         match others.iter().flatten().find(|length| **length != indices) {
             Some(other) => Verdict::Lengths(indices, *other),
@@ -32,11 +32,11 @@ impl Verdict {
         }
     }
 
-    /// Looks through the indices from number `from` on.
+    /// Checks the indices from position `from` on.
     pub(super) fn of_indices<P: Places>(places: &P, indices: &[usize], from: usize) -> Verdict {
         let (extent, rest) = (places.extent(), &indices[from..]);
-        // Without a branch, so that it is done several at a time: below 2^63, one of `last - index` and `index` is
-        // negative if it is outside.
+        // Without a branch, so that the compiler can vectorise the loop. An index is outside if `last - index` or the
+        // index itself has the top bit set. That holds for an extent of at most 2^63.
         const HALF: usize = 1 << (usize::BITS - 1);
         let wrong = if extent == 0 || extent > HALF {
             rest.iter().any(|index| *index >= extent)
@@ -50,7 +50,7 @@ impl Verdict {
         }
     }
 
-    /// Of an index that is outside, or has no place in the table.
+    /// The verdict on the index at position `number`, which is outside or has no place in the table.
     pub(super) fn of_index<P: Places>(places: &P, indices: &[usize], number: usize) -> Verdict {
         let (index, extent) = (indices[number], places.extent());
         if index >= extent {
@@ -86,7 +86,7 @@ impl Verdict {
         }
     }
 
-    /// What all ranks are told.
+    /// The error that every rank returns if this is the verdict of `rank`.
     pub(super) fn error(self, operation: &'static str, rank: usize) -> Error {
         let why = match self {
             Verdict::Good => "nothing is wrong".into(),
@@ -106,7 +106,7 @@ impl Verdict {
     }
 }
 
-/// Which call this is, on which table: what ranks must agree on.
+/// A call and its table, which must be the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) operation: &'static str,
@@ -115,14 +115,14 @@ pub(super) struct Call {
     pub(super) layout: Shape,
 }
 
-/// Words that say it, with the number of the exchange: ranks must have the same.
+/// Words of a call on a board, with the number of the exchange. They must be the same on all ranks.
 const HEAD: usize = 4 + shape::WORDS;
 
-/// The calls there are.
+/// The names of all calls. On a board a call is its position here.
 const OPERATIONS: [&str; 4] = ["scatter_add", "scatter_with", "fetch_add", "gather"];
 
 impl Call {
-    /// The same call, with what its buckets make of the layout.
+    /// The same call, with the shape of the layout under these buckets.
     pub(super) fn sorted_by<B: Buckets>(self, buckets: &B) -> Call {
         Call { layout: buckets.shape(self.layout), ..self }
     }
@@ -143,17 +143,17 @@ impl Call {
     }
 }
 
-/// Where ranks show their verdicts: two boards, used in turn. A rank writes a board again only after the barrier of the
-/// exchange in between, which all enter when they have read it.
+/// Where ranks publish their verdicts: each rank has two boards and uses them in turn. A rank overwrites a board only after
+/// the barrier of the next exchange, which every rank enters after it has read that board.
 pub(super) struct Verdicts {
     boards: Symmetric<u64>,
-    /// Whether all ranks' boards are mapped: on all or none.
+    /// Whether every rank maps the boards of all others. The same on all ranks.
     are_mapped: bool,
     /// Exchanges so far.
     count: u64,
 }
 
-/// Words of a board: the call, more, verdict.
+/// Words of a board: the call, whether the rank has more to do, the verdict.
 const BOARD: usize = HEAD + 1 + WORDS;
 
 impl Verdicts {
@@ -162,10 +162,10 @@ impl Verdicts {
         Ok(Verdicts { boards: world.alloc_withheld(2 * BOARD)?, are_mapped, count: 0 })
     }
 
-    /// Waits for all and looks at what they say: the first fault, or whether any rank has more to do. Collective.
+    /// Publishes this rank's verdict, waits for all ranks and checks theirs. Returns whether any rank has more to do. Collective.
     ///
     /// # Errors
-    /// The first rank's fault; [`Error::RanksDiffer`] if they are not in the same call; as [`World::barrier`].
+    /// The fault of the first rank that has one; [`Error::RanksDiffer`] if ranks are in different calls; as [`World::barrier`].
     pub(super) fn exchange(&mut self, world: &World, call: Call, mine: Verdict, more: bool) -> Result<bool> {
         self.count += 1;
         let board = (self.count % 2) as usize * BOARD;
@@ -189,7 +189,7 @@ impl Verdicts {
     }
 }
 
-/// The same with one exchange instead of a get from each.
+/// [`Verdicts::exchange`] for boards that are not mapped: one allgather instead of a get from each rank.
 fn exchange_remote(world: &World, call: Call, mine: &[u64; BOARD]) -> Result<bool> {
     let all = world.allgather(mine)?;
     let head: [u64; HEAD] = std::array::from_fn(|word| mine[word]);
@@ -201,7 +201,7 @@ fn exchange_remote(world: &World, call: Call, mine: &[u64; BOARD]) -> Result<boo
     Ok(any)
 }
 
-/// Looks at the board of `rank`.
+/// Checks the board of `rank`: returns whether that rank has more to do, or its fault.
 fn check_board(theirs: &[u64; BOARD], head: &[u64; HEAD], call: Call, rank: usize, own: usize) -> Result<bool> {
     let title: [u64; HEAD] = std::array::from_fn(|word| theirs[word]);
     if title != *head {

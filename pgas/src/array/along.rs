@@ -1,4 +1,4 @@
-//! What calls along one dimension of an array have in common.
+//! Code that calls along one dimension of an array share.
 
 use bellwether_runtime::{Error, Pod, Result, World};
 
@@ -33,7 +33,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         Ok(copy)
     }
 
-    /// Extents of what this rank has, cut across an axis: one element for each of its lines.
+    /// Extents of this rank's part, cut across an axis: one element for each of its lines.
     pub(super) fn across(&self, axis: usize) -> [usize; D] {
         let mut across = self.own;
         across[axis] = 1;

@@ -17,7 +17,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         self.lines_mut().for_each(|(_, line)| line.iter_mut().for_each(&mut change));
     }
 
-    /// A new array of the same layout, without ghost layers, of what `function` makes of each element. Collective.
+    /// A new array of the same layout, without ghost layers, whose elements are the results of `function` on each element. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::new`].
@@ -32,8 +32,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         })
     }
 
-    /// A new array of the same layout, without ghost layers, of what `function` makes of the elements of both arrays at
-    /// the same index. Collective.
+    /// A new array of the same layout, without ghost layers, whose elements are the results of `function` on the elements of
+    /// both arrays at the same index. Collective.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the layouts are not equal; as [`GlobalArray::new`].
@@ -92,7 +92,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         })
     }
 
-    /// To one value, from what each rank makes of its own elements.
+    /// Reduces to one value the values that the ranks made from their own elements.
     pub(super) fn reduce_from<U: Pod>(
         &self,
         world: &World,

@@ -11,31 +11,30 @@ use super::tables;
 
 /// Where the elements are.
 ///
-/// One after the other, where there is one part, or all are mapped so ([`Flat::join`]). Else a linear function of the index
-/// and of its quotient by a fixed number: with parts a stride apart, of blocks of `b` elements, element `i` is at
-/// `base + i * size + i / b * (stride - b * size)`; dealt out one by one to `p` parts it is at
-/// `base + i * stride + i / p * (size - p * stride)`. A block layout may have two kinds of blocks, one after the other. Where
-/// `p` parts get blocks of `b` in turn, `i / (b * p)` comes in too, times `b * size - p * stride`. Parts of any sizes are
-/// looked up.
+/// Elements are contiguous if there is one part, or if all parts are mapped one after the other ([`Flat::join`]). Otherwise the
+/// address is a linear function of the index and of its quotient by a fixed number. With blocks of `b` elements whose parts are
+/// `stride` bytes apart, element `i` is at `base + i * size + i / b * (stride - b * size)`. Dealt out one by one to `p` parts it is at
+/// `base + i * stride + i / p * (size - p * stride)`. A block layout may have two kinds of blocks, one after the other. If
+/// `p` parts get blocks of `b` in turn, `i / (b * p)` times `b * size - p * stride` is added. Parts of any sizes are found in a table.
 #[derive(Debug)]
 pub(super) struct Flat {
-    /// Indices below it are one after the other from here. No division, and no choice: a put is as short as one to
-    /// symmetric memory.
+    /// Elements with indices below this are contiguous from `start` on. This needs no division and no branch: a put is as short as
+    /// one to symmetric memory.
     straight: usize,
     start: *mut u8,
-    /// Indices below it are in the second half, in blocks all of one kind, which needs one multiplication less than the others.
+    /// Indices below this are in the second half, in blocks of one kind, which needs one multiplication less than the others.
     even: usize,
-    /// Indices below it are in one of the halves. 0: none is.
+    /// Indices below this are in one of the halves. 0: none is.
     limit: usize,
-    /// Indices below it are in the first half.
+    /// Indices below this are in the first half.
     boundary: usize,
     halves: [Half; 2],
     uneven: Uneven,
-    /// What `start` points into, if it is not the array's own memory.
+    /// The mapping that `start` points into, if it is not the array's own memory.
     joined: Option<Joined>,
 }
 
-/// In a line of its own: the second one is found by a shift.
+/// In a cache line of its own, so that the address of the second half is found by a shift.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Half {
@@ -170,7 +169,7 @@ impl Flat {
         self.address_apart(index, distance).map(|at| at.as_ptr().cast())
     }
 
-    /// Out of the way of what is short; what it takes and gives fits in registers.
+    /// Not inlined, so that the short path stays short; arguments and result fit in registers.
     #[inline(never)]
     fn address_apart(&self, index: usize, distance: usize) -> Option<NonNull<u8>> {
         let found = index < self.uneven.extent;
@@ -189,8 +188,8 @@ impl Half {
 }
 
 impl Uneven {
-    /// For an axis of neighbouring indices in each part, if it takes no more than so many chunks. `base` is where index 0
-    /// would be, counted by a part and where that begins.
+    /// For an axis of neighbouring indices in each part, if it takes no more than `most` chunks. `base` is the address that index 0
+    /// would have, from the number of a part and the index at which the part begins.
     fn find(axis: &Axis, most: usize, base: impl Fn(usize, usize) -> *mut u8) -> Option<Uneven> {
         let parts: Vec<usize> = (0..axis.parts()).filter(|part| axis.len(*part) > 0).collect();
         let shift = parts.iter().map(|part| axis.len(*part)).min()?.ilog2();
@@ -222,7 +221,7 @@ fn quotient(index: usize, inverse: u64) -> usize {
     ((index as u128 * u128::from(inverse)) >> 64) as usize
 }
 
-/// 2^64 / divisor, rounded up, if the quotient is exact for so many indices.
+/// 2^64 / divisor, rounded up, if the quotient is exact for the first `count` indices.
 fn inverse(divisor: usize, count: usize) -> Option<u64> {
     let inverse = (u64::MAX / divisor as u64).checked_add(1)?;
     // It is for all indices below 2^64 / excess.
@@ -288,7 +287,7 @@ mod tests {
             world.barrier()?;
             for index in 0..flat.straight {
                 let at = flat.straight::<u32>(index).expect("joined");
-                // SAFETY: an element of the memory that is mapped there, which nobody writes meanwhile.
+                // SAFETY: an element of the memory that is mapped there, which no rank writes now.
                 assert_eq!(unsafe { at.read_volatile() }, index as u32);
             }
             assert_eq!(flat.straight::<u32>(layout.len()), None);

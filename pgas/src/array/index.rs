@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bellwether_runtime::{Error, Result};
 
-/// What names an element: `usize` in one dimension, `[usize; D]` in any.
+/// The index of an element: `usize` in one dimension, `[usize; D]` in any.
 pub trait Position<const D: usize>: Copy {
     /// The index in each dimension.
     fn position(self) -> [usize; D];
@@ -24,7 +24,7 @@ impl Position<1> for usize {
     }
 }
 
-/// A box of indices: from `start`, so many in each dimension. Elements of a box are in the order of their indices, the
+/// A box of indices: from `start`, `extents` indices in each dimension. Elements of a box are in the order of their indices, the
 /// last dimension fastest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region<const D: usize> {

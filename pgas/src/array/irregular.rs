@@ -30,7 +30,7 @@ impl<const D: usize> Places for Numbered<'_, D> {
             (index[d], rest) = (rest % extent, rest / extent);
         }
         index[0] = rest;
-        // A number below the extent has a place; any other is refused by who asked.
+        // A number below the extent has a place; the caller refuses any other.
         self.layout.place(index, &self.ghost).unwrap_or((usize::MAX, 0))
     }
 

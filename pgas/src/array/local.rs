@@ -7,12 +7,12 @@ use super::layout::Layout;
 use super::{GlobalArray, Local};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
-    /// What this rank has, row by row: a box of [`GlobalArray::local_extents`] elements, ghost layers included. Without
-    /// ghost layers these are this rank's own elements and nothing else.
+    /// This rank's elements, row by row: a box of [`GlobalArray::local_extents`] elements, ghost layers included. Without
+    /// ghost layers the box has only this rank's own elements.
     #[inline]
     pub fn local(&self) -> &[T] {
         // SAFETY: this rank's part of the allocation, as long as the handle lives; any bits are a `T`. In this phase
-        // nobody writes it but through `local_mut`: every rank gave up its shared handle, and pointers are stale.
+        // only `local_mut` writes it: every rank gave up its shared handle, and pointers are stale.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr_range().start, self.local_len()) }
     }
 
@@ -117,7 +117,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     pub(super) fn copy_line(&mut self, here: [usize; D], count: usize, rank: usize, there: usize) {
         let at = self.place(&here);
         assert!(at + count <= self.local_len(), "{count} elements from {at} on");
-        // SAFETY: a part of the box, as just checked; as in `local_mut` nobody else has it.
+        // SAFETY: a part of the box, as just checked; exclusive as in `local_mut`.
         let line = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start.add(at), count) };
         self.memory.get_slice(rank, there, line).expect("mapped memory, and a range inside it");
     }

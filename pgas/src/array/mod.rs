@@ -20,7 +20,7 @@
 //!
 //! # Phases
 //! An array is in one of two phases, which is part of its type. In the phase [`Local`] each rank has its own part as a
-//! slice, `&[T]` or `&mut [T]`, and nobody else can touch it. In the phase [`Shared`] everyone may put, get and change
+//! slice, `&[T]` or `&mut [T]`, and no other rank can access it. In the phase [`Shared`] all ranks may put, get and change
 //! elements atomically, and there is no slice. [`GlobalArray::share`] and [`GlobalArray::localize`] lead from one to the
 //! other: they are collective, and take the array and give it back in its new phase, so that no slice and no pointer of
 //! the old phase outlives it.
@@ -154,17 +154,17 @@ pub struct GlobalArray<T, const D: usize, P: Phase = Local> {
     rank: usize,
     /// Elements of others that are kept on each side, in each dimension.
     ghost: [usize; D],
-    /// What this rank has.
+    /// Extents of this rank's own elements.
     own: [usize; D],
     /// Short ways to elements: of one dimension; and of more, in the shared phase.
     flat: OneThread<flat::Flat, World>,
     tables: OneThread<tables::Tables<D>, World>,
-    /// What renews the ghost layers, if there are any.
+    /// The state that exchanges ghost layers, if there are any.
     halo: Option<Box<ghost::Halo<T, D>>>,
     phase: PhantomData<P>,
 }
 
-/// What an array's elements are: every type that is [`Pod`], and no other.
+/// Types of an array's elements: every type that is [`Pod`], and no other.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no element of a `GlobalArray`: elements are plain old data (`Pod`), all alike on every rank",
     label = "the type of the elements is taken to be `{Self}` here",
@@ -179,8 +179,8 @@ pub trait Element: Pod {}
 impl<T: Pod> Element for T {}
 
 impl<T, const D: usize> GlobalArray<T, D> {
-    /// An array of zeros, in the local phase. Collective: every rank gives the same layout. Name the elements' type, as in
-    /// `GlobalArray::<f64, 1>::new(...)`, where nothing after it does.
+    /// An array of zeros, in the local phase. Collective: every rank gives the same layout. If the compiler cannot infer the type
+    /// of the elements, name it, as in `GlobalArray::<f64, 1>::new(...)`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the layout is not for as many ranks as the world has; [`Error::RanksDiffer`] if it
@@ -193,7 +193,7 @@ impl<T, const D: usize> GlobalArray<T, D> {
         world.within("GlobalArray::new", || Self::with_widths(world, layout, [0; D]))
     }
 
-    /// An array whose element at each index is what `value` says, in the local phase. Collective as
+    /// An array whose element at each index is the result of `value`, in the local phase. Collective as
     /// [`GlobalArray::new`]; each rank calls `value` for its own part, in the order of the elements in memory.
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl<T, const D: usize> GlobalArray<T, D> {
 }
 
 impl<T: Pod, const D: usize> GlobalArray<T, D> {
-    /// An array of zeros with so many elements of the neighbours on each side.
+    /// An array of zeros with ghost layers of `ghost` elements on each side.
     fn with_widths(world: &World, layout: Layout<D>, ghost: [usize; D]) -> Result<Self> {
         const OPERATION: &str = "making an array";
         const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
@@ -263,12 +263,12 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
         self.layout.is_empty()
     }
 
-    /// Elements in each dimension of what this rank has, without ghost layers.
+    /// Elements of this rank in each dimension, without ghost layers.
     pub fn own_extents(&self) -> [usize; D] {
         self.own
     }
 
-    /// Elements in each dimension of what [`GlobalArray::local`] gives: what this rank has, with ghost layers.
+    /// Elements of [`GlobalArray::local`] in each dimension: those of this rank, with ghost layers.
     pub fn local_extents(&self) -> [usize; D] {
         std::array::from_fn(|d| self.own[d] + 2 * self.ghost[d])
     }
@@ -295,7 +295,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
         self.layout.place(index, &self.ghost)
     }
 
-    /// The rank of these parts, and the place in its memory of what is at `local` in them.
+    /// The rank of these parts, and the place in its memory of the element at `local` in them.
     fn spot(&self, parts: [usize; D], local: [usize; D]) -> (usize, usize) {
         (0..D).fold((0, 0), |(rank, at), d| {
             let axis = self.layout.axis(d);
@@ -311,7 +311,7 @@ impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
 }
 
 /// # Errors
-/// [`Error::RanksDiffer`] if `value` is not the same on all ranks, with what two of them have, as it is `shown`.
+/// [`Error::RanksDiffer`] if `value` is not the same on all ranks, with the values of two ranks; `shown` is this rank's.
 fn check_alike(world: &World, what: &'static str, value: &impl std::fmt::Debug, shown: &str) -> Result<()> {
     const SHOWN: usize = 256;
     let mut hasher = DefaultHasher::new();

@@ -38,7 +38,7 @@ where
         view
     }
 
-    /// What [`GlobalArray::local`] has, ghost layers included, as a view of the crate `ndarray`.
+    /// The elements of [`GlobalArray::local`], ghost layers included, as a view of the crate `ndarray`.
     pub fn ndarray_with_ghosts(&self) -> ArrayView<'_, T, Dim<[Ix; D]>> {
         ArrayView::from_shape(self.local_extents().into_dimension(), self.local())
             .expect("as many elements as the extents say")
@@ -56,7 +56,7 @@ where
     Dim<[Ix; D]>: Dimension,
     [Ix; D]: IntoDimension<Dim = Dim<[Ix; D]>>,
 {
-    /// What this rank has of the box, as a view of the crate `ndarray`; empty if it has nothing. It is a box in memory in every
+    /// This rank's elements of the box, as a view of the crate `ndarray`; empty if it has none. It is a box in memory in every
     /// layout: [`View::interior`] says where, [`View::iter`] gives the indices in the same order. With the feature `ndarray`.
     ///
     /// # Examples

@@ -1,4 +1,4 @@
-//! Arrays on the threads of a [`Pool`]: what is here in parallel, and any element from each of them.
+//! Arrays on the threads of a [`Pool`]: this rank's elements in parallel, and from each thread any element.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::{GlobalArray, Layout, Local, Shared};
 use crate::pool::{Pool, Pooled};
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
-    /// As [`GlobalArray::iter`], in parallel, for rayon: made here, run on a [`Pool`]. Indexed: rayon's `zip` joins two of them
-    /// by their place in memory, and so elements of other indices where the layouts differ: two arrays are joined by
-    /// [`GlobalArray::par_zip`] and [`GlobalArray::par_zip_mut`], which look at that.
+    /// As [`GlobalArray::iter`], in parallel, for rayon: make it here, and run it on a [`Pool`]. Rayon's `zip` joins two such
+    /// iterators by the places of elements in memory. If the layouts differ, it joins elements of different indices: join two arrays
+    /// by [`GlobalArray::par_zip`] and [`GlobalArray::par_zip_mut`], which check the layouts.
     ///
     /// # Examples
     /// ```
@@ -247,7 +247,7 @@ impl<P: Piece, const D: usize> Producer for Elements<P, D> {
 /// The same one after the other.
 struct Sequence<P, const D: usize> {
     elements: Elements<P, D>,
-    /// Of the next element: its index in the array, and among the own elements of its line.
+    /// The index of the next element in the array, and its place among the own elements of its line.
     global: [usize; D],
     own: usize,
 }

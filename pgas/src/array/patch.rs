@@ -51,7 +51,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// the box twice, and ten words for each piece of a row that lies together.
     ///
     /// # Errors
-    /// As [`GlobalArray::get_patch`] for a box that is not inside, at once. What else may be wrong comes from the future.
+    /// As [`GlobalArray::get_patch`] for a box that is not inside, from this call. All other errors come from the future.
     ///
     /// # Examples
     /// Two boxes at once, of whatever owners.
@@ -107,8 +107,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
     /// changed when this returns.
     ///
     /// # Errors
-    /// As [`GlobalArray::put_patch`] for a box that is not inside and another number of values, at once. What else may be
-    /// wrong comes from the future.
+    /// As [`GlobalArray::put_patch`] for a box that is not inside and for a wrong number of values, from this call. All other
+    /// errors come from the future.
     #[track_caller]
     pub fn put_patch_async(&self, region: impl Into<Region<D>>, values: &[T]) -> Result<Posted<()>> {
         let region = region.into();
@@ -119,8 +119,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 }
 
 impl<T: Pod, const D: usize, P: Phase> GlobalArray<T, D, P> {
-    /// Writes a box that is inside, with as many values, in whatever phase: for collectives that made the array or took
-    /// it in, and so know that no rank has a slice of it.
+    /// Writes a box that is inside, with as many values, in whatever phase: for collectives that made or own the array, and so
+    /// know that no rank has a slice of the array.
     pub(super) fn put_region(&self, region: Region<D>, values: &[T]) -> Result<()> {
         self.each_run(region, |Piece { rank, start, count }, first| {
             self.memory.put_slice(rank, start, &values[first..first + count])

@@ -15,7 +15,7 @@ mod sealed {
     use super::{GlobalArray, Phase};
 
     pub trait Sealed: Sized {
-        /// What this rank has of a box, for a collective that copies it.
+        /// This rank's elements of a box, for a collective that copies them.
         fn part<T: Pod, const D: usize>(array: &GlobalArray<T, D, Self>, region: Region<D>) -> Part<'_, T, D>
         where
             Self: Phase;
@@ -31,7 +31,7 @@ pub trait Phase: sealed::Sealed {
     const NAME: &'static str;
 }
 
-/// Each rank has its own part as a slice, and nobody else can touch it.
+/// Each rank has its own part as a slice, and no other rank can access it.
 #[derive(Debug, Clone, Copy)]
 pub enum Local {}
 
@@ -82,7 +82,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
             if D == 1 {
                 self.flat.join(&self.memory, self.layout.axis(0), self.ghost[0]);
             }
-            // What was written through the slice comes before the barrier inside.
+            // Writes through the slice come before the barrier in this call.
             world.change_reach(&self.memory, Reach::Pointers)?;
             Ok(self.in_phase())
         })

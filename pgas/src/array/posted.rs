@@ -60,10 +60,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 }
 
 impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
-    /// The future form of [`GlobalArray::fetch_update`], and no more than this: over a network the element is asked for when
-    /// this returns, and each further step is made when the future is polled after the answer to the one before. Many of them
-    /// are fast together if they are polled in turn, by [`Posted::wait_all`] or a join of futures; one that is dropped before
-    /// it is ready may have changed the element or not. On one node it is done when this returns.
+    /// The future form of [`GlobalArray::fetch_update`]. Over a network this call posts the read of the element, and each further
+    /// step is made when the future is polled after the answer to the previous step. Many such futures are fast together if
+    /// they are polled in turn, by [`Posted::wait_all`] or a join of futures. A future that is dropped before it is ready may have
+    /// changed the element or not. On one node the update is done when this returns.
     ///
     /// # Errors
     /// As [`GlobalArray::get_async`].
@@ -77,7 +77,7 @@ impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
         Ok(self.memory.fetch_update_async(rank, at, change))
     }
 
-    /// The future form of [`GlobalArray::accumulate`], as [`GlobalArray::fetch_update_async`] tells.
+    /// The future form of [`GlobalArray::accumulate`]; see [`GlobalArray::fetch_update_async`].
     ///
     /// # Errors
     /// As [`GlobalArray::get_async`].

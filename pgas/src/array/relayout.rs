@@ -14,10 +14,10 @@ use super::{GlobalArray, Layout, Local, Phase};
 const LONG: usize = 4096;
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
-    /// A new array of the same elements in another layout, without ghost layers. Collective. Each rank puts what it has
-    /// to where it goes: piece by piece of what lies together in both layouts; over a network, where these are short, all
-    /// that goes to a rank at once. For so long that takes memory for the elements once more on either side, a word for
-    /// each piece of a line where there are several lines, and two for each rank.
+    /// A new array of the same elements in another layout, without ghost layers. Collective. Each rank puts its elements to
+    /// their new places, one put for each piece that is contiguous in both layouts. Over a network, if these pieces are short, a
+    /// rank sends all elements for another rank at once. During the call that takes memory for the elements a second time on both
+    /// sides, a word for each piece of a line if there are several lines, and two words for each rank.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the extents are not the same; as [`GlobalArray::new`].
@@ -48,8 +48,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         Part::borrowed(self, Region { start: [0; D], extents: self.extents() })
     }
 
-    /// Waits until every rank does something to this array that begins or ends here, and all that was put into it is
-    /// there. No rank has a slice of it meanwhile: each has taken the array in, and gives it back after the last meeting.
+    /// Waits until every rank has come to this point with this array, and all puts into the array are visible. Between two
+    /// meetings no rank has a slice of the array: the collective call owns it.
     pub(super) fn meet(&self, world: &World) -> Result<()> {
         world.change_reach(&self.memory, Reach::Handle)
     }
@@ -58,7 +58,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     #[inline(always)]
     fn put_one(&self, index: usize, value: T) -> Result<()> {
         match self.flat.straight(index).or_else(|| self.flat.address(index)) {
-            // SAFETY: an element of ours in mapped memory, of which nobody has a slice, as for `put_region`.
+            // SAFETY: an element of ours in mapped memory, of which no code has a slice, as for `put_region`.
             Some(at) => unsafe { copy::store(at, value) },
             None => {
                 let (part, local) = self.layout.axis(0).locate(index);
@@ -77,7 +77,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     }
 }
 
-/// What a rank has of a box of an array, to be copied elsewhere.
+/// A rank's elements of a box of an array, to be copied elsewhere.
 pub struct Part<'a, T: Pod, const D: usize> {
     from: Sector<'a, D>,
     rank: usize,
@@ -132,7 +132,7 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
         Ok(to)
     }
 
-    /// How many elements the pieces have that lie together in both layouts, to judge by the first ones.
+    /// The mean number of elements of the pieces that are contiguous in both layouts, estimated from the first pieces.
     fn piece_length(&self, to: &Layout<D>) -> usize {
         const ENOUGH: usize = 100;
         let (from, to, range) = (self.from.layout.axis(D - 1), to.axis(D - 1), self.from.region.range(D - 1));
@@ -143,9 +143,9 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
         elements / count
     }
 
-    /// To a box of an array, of the same extents. All that goes from one rank to another is packed, in the order of the
-    /// indices, which is that of memory on both sides, and lands in memory of its own: whatever goes wrong, what a rank has as
-    /// a slice only that rank writes. Collective.
+    /// Copies to a box of an array, of the same extents. Each rank packs all elements for another rank, in the order of the
+    /// indices, which is the order of memory on both sides. They arrive in separate memory, so that even after an error only the rank
+    /// itself writes its slice. Collective.
     pub(super) fn exchange(&self, world: &World, to: &mut GlobalArray<T, D>, region: Region<D>) -> Result<()> {
         let longest = std::array::from_fn(|d| {
             let axis = to.layout.axis(d);
@@ -157,7 +157,7 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
         let there = Sector { layout: &layout, region };
         let mut outgoing = Deal::new(self.from, self.rank, there);
         let mut incoming = Deal::new(there, self.rank, self.from);
-        // Where each rank's elements begin is known where they go.
+        // The receiver knows where each rank's elements begin in its memory, and tells that rank.
         let first = Team::world(world)?.alltoall(&incoming.next)?;
         let start = outgoing.next.clone();
         let mut packed = vec![T::zeroed(); self.own.len()];
@@ -169,7 +169,7 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
         }
         // Each begins with another rank.
         for target in (0..world.size()).map(|step| (self.rank + step) % world.size()) {
-            // All that was packed for it.
+            // All elements that were packed for `target`.
             let mine = &packed[start[target]..outgoing.next[target]];
             if !mine.is_empty() {
                 arrived.put_slice(target, first[target], mine)?;
@@ -179,7 +179,7 @@ impl<'a, T: Pod, const D: usize> Part<'a, T, D> {
         drop((outgoing, packed));
         to.meet(world)?;
         let own = layout.locals(self.rank, region);
-        // SAFETY: as long as the largest part; after the meeting nobody writes it, and any bits are a `T`.
+        // SAFETY: as long as the largest part; after the meeting no rank writes it, and any bits are a `T`.
         let unpacked = unsafe { std::slice::from_raw_parts(arrived.as_ptr_range().start, own.len()) };
         let ghost = to.ghost;
         for (local, line) in to.lines_of_mut(to.in_local_box(own)) {
@@ -230,8 +230,8 @@ struct Sector<'a, const D: usize> {
     region: Region<D>,
 }
 
-/// What a rank has in one box, dealt out by the layout of another of the same extents: what each rank has in common with it,
-/// one rank's after the other's.
+/// A rank's elements of one box, split by the layout of another box of the same extents: the elements that each rank has there, one
+/// rank's after the other's.
 struct Deal<'a, const D: usize> {
     mine: Sector<'a, D>,
     other: Sector<'a, D>,
@@ -289,8 +289,8 @@ impl<'a, const D: usize> Deal<'a, D> {
     }
 }
 
-/// What the rank at a place has of the first box along one dimension, in its order, in pieces that lie together in a part of
-/// the other box too.
+/// The indices of the first box along one dimension that the rank at a place has, in its order, in pieces that are contiguous in
+/// a part of the other box too.
 fn pieces<'a, const D: usize>(
     mine: Sector<'a, D>,
     place: [usize; D],

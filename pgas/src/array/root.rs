@@ -70,7 +70,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
 }
 
 impl<const D: usize> Layout<D> {
-    /// What all ranks have, one after the other, in the order of its indices.
+    /// Turns the parts of all ranks, one after the other, into the order of the array's indices.
     fn in_order<T: Pod>(&self, parts: Vec<T>) -> Vec<T> {
         if self.axis(0).is_contiguous() && (1..D).all(|d| self.axis(d).parts() == 1) {
             return parts;

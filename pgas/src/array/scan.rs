@@ -56,16 +56,16 @@ impl<T: Pod> GlobalArray<T, 1, Local> {
 }
 
 impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
-    /// A new array with the layout and the ghost layers of this one, in which each line along `axis` holds its prefixes: an
-    /// element is all of its line up to itself joined from the left by `combine`, which is associative. Collective; ghost
-    /// layers are zeros until they are exchanged.
+    /// A new array with the layout and the ghost layers of this one, in which each line along `axis` holds its prefixes: each
+    /// element is the combination, from the left, of all elements of its line up to this one. `combine` is associative.
+    /// Collective; ghost layers are zeros until they are exchanged.
     ///
-    /// Only totals travel between the ranks that share a line, one for each line; but where the axis is dealt out, cyclic or
-    /// in blocks in turn, all elements travel to blocks and back.
+    /// Only totals travel between the ranks that share a line, one for each line. If the axis is cyclic or block-cyclic, all
+    /// elements travel to blocks and back.
     ///
-    /// Integers are the same on any number of ranks, and so are floating-point numbers where one rank has all of the axis:
-    /// then each line is joined from its first element on. Elsewhere the same layout gives the same bits: a rank joins what
-    /// it has of a line, and the totals of the ranks are joined in order.
+    /// Integers are the same on any number of ranks. So are floating-point numbers if one rank has the whole axis: then each
+    /// line is combined from its first element on. Otherwise the same layout gives the same bits: a rank combines its elements of
+    /// a line, and the totals of the ranks are combined in order.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument), with both numbers, for an axis that the array does not have, and
@@ -92,8 +92,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         })
     }
 
-    /// As [`GlobalArray::scan_along`], of what is before an element: the first one of each line is `start`, and all others
-    /// are joined to it.
+    /// As [`GlobalArray::scan_along`], but over the elements before each element: the first result of each line is `start`, and the
+    /// elements are joined to it.
     ///
     /// # Errors
     /// As [`GlobalArray::scan_along`].
@@ -136,7 +136,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         world.within("prefix_sum_along", || self.scan_along(world, axis, |a, b| a + b))
     }
 
-    /// The sums along `axis` of what is before each element; see [`GlobalArray::scan_along`]. Collective.
+    /// The sums along `axis` of the elements before each element; see [`GlobalArray::scan_along`]. Collective.
     ///
     /// # Errors
     /// As [`GlobalArray::scan_along`].
@@ -166,9 +166,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         work.copy_into(world, self.like(world)?)
     }
 
-    /// For each line of this rank, `start` and what other ranks have before it, joined; `None` if there is nothing. The
-    /// totals of a line's ranks are joined by one of them: these share their lines out. So memory is for the lines of a
-    /// rank, however many ranks there are. Collective.
+    /// For each line of this rank, `start` and the elements that other ranks have before this rank's, joined; `None` if there are
+    /// none. One of the ranks of a line joins the totals of all of them; the ranks divide their lines among themselves for that. So
+    /// memory grows with the lines of a rank, not with the number of ranks. Collective.
     fn before(
         &self,
         world: &World,
@@ -212,7 +212,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         Ok((!before.is_empty()).then_some(before))
     }
 
-    /// What this rank has of each of its lines, joined. It has something of them.
+    /// This rank's elements of each of its lines, joined. Each of these lines has at least one element here.
     fn totals(&self, axis: usize, combine: impl Fn(T, T) -> T) -> Vec<T> {
         let across = self.across(axis);
         let mut totals = vec![T::zeroed(); across.iter().product()];
@@ -231,7 +231,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         totals
     }
 
-    /// Turns what this rank has of each line into prefixes, joined to what is before it. Exclusive: there is always something.
+    /// Turns this rank's elements of each line into prefixes, joined to the value of the elements before them. An exclusive scan
+    /// always has such a value.
     fn scan_lines(&mut self, axis: usize, exclusive: bool, before: Option<Vec<T>>, combine: impl Fn(T, T) -> T) {
         let (across, ghost) = (self.across(axis), self.ghost);
         let begun = before.is_some();

@@ -40,7 +40,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         if D == 1 { self.flat.address(index[0]) } else { self.tables.address(&index) }
     }
 
-    /// Out of the way of what is short.
+    /// Not inlined, so that the short path stays short.
     #[inline(never)]
     #[track_caller]
     fn get_apart(&self, index: [usize; D]) -> Result<T> {
@@ -50,8 +50,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
         }
     }
 
-    /// Writes one element. On one node index arithmetic and a store. When others see it is said at
-    /// [`World::fence`](crate::World::fence).
+    /// Writes one element. On one node this is index arithmetic and a store. [`World::fence`](crate::World::fence) says when other
+    /// ranks see it.
     ///
     /// # Errors
     /// As [`GlobalArray::get`].
@@ -112,9 +112,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Shared> {
 }
 
 impl<T: Word, const D: usize> GlobalArray<T, D, Shared> {
-    /// Replaces an element by what `change` makes of it, atomically, and returns what it was before: any change of integers
-    /// and floating-point numbers, as the larger of two, by compare-and-swap. `change` is called again where another rank was
-    /// faster.
+    /// Replaces an element by the result of `change`, atomically, and returns its former value. This does any change of integers
+    /// and floating-point numbers, such as the larger of two, by compare-and-swap. `change` is called again if another rank
+    /// changed the element meanwhile.
     ///
     /// # Examples
     /// ```

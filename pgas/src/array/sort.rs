@@ -8,14 +8,14 @@ use bellwether_runtime::{Pod, Result, World};
 use super::index::Region;
 use super::{GlobalArray, Local};
 
-/// Samples of the rank that has most elements; others give as many for each of theirs.
+/// Samples of the rank that has most elements; the others give samples in proportion to their elements.
 const SAMPLES: usize = 64;
 
 /// From this length on integers are sorted by radix. Chosen: a pass counts 256 values.
 const BY_RADIX: usize = 1024;
 
-/// Bytes of neighbouring lines that are sorted together where they do not lie in memory one after the other: whole lines of
-/// a cache.
+/// Bytes of neighbouring lines of the array that are sorted together where a line is not contiguous in memory, so that whole
+/// cache lines are used.
 const TILE: usize = 256;
 
 impl<T: Pod> GlobalArray<T, 1, Local> {
@@ -191,7 +191,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         let ends = ends_of_ranges(world, &mine, &compare)?;
         let (came, counts) = exchange(world, &mine, &ends)?;
         drop(mine);
-        // What comes from one rank is in order, and what comes from a lower one is first: equal elements keep theirs.
+        // Elements of one rank are in order, and those of lower ranks come first: so equal elements keep their order.
         let merged = merge_runs(came, counts, &compare);
         let before: u64 = world.allgather(&[merged.len() as u64])?[..world.rank()].iter().sum();
         result.put_region(Region { start: [before as usize; D], extents: [merged.len(); D] }, &merged)?;

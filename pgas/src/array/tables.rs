@@ -7,7 +7,7 @@ use super::layout::Layout;
 /// Bytes of a table that are always worth it.
 const FEW: usize = 64 << 10;
 
-/// How many entries of tables are little beside so many bytes of elements at a rank.
+/// How many entries a table may have to be small beside `bytes` bytes of elements at a rank.
 pub(super) fn most_entries<E>(bytes: usize) -> usize {
     FEW.max(bytes / 16) / size_of::<E>()
 }

@@ -1,8 +1,8 @@
 //! Calls for many keys: requests through one port, answers through another, made after it.
 //!
 //! A request names its call and what is to be done; then come the number of the key in the call, if it is to be read, and the
-//! key. What is counted comes back as one number for a run of requests of one call; what is read, as a record for each. An
-//! answer that does not fit into a buffer is replaced by word that it has to be asked for alone, in a message of its own.
+//! key. Requests that are only counted are answered by one number for a run of requests of one call; each read is answered by a
+//! record. An answer that does not fit into a buffer is replaced by a notice that the key has to be read alone, in a message of its own.
 
 use std::cell::{Cell, RefCell};
 use std::hash::Hash;
@@ -15,7 +15,7 @@ use super::part::{Part, decode};
 use super::{bad, dropped};
 use crate::aggregate::{Draft, Eager, Feed, Form, Options, Port, Record, Sink};
 
-/// What a request does to an entry: takes the key and the argument, as they travel.
+/// The function that changes an entry. It takes the key and the argument as they travel.
 type Change<K, V> = fn(&Part<K, V>, &[u8]) -> Result<(), String>;
 
 /// The ports of a map at one rank, and the call under way.
@@ -47,10 +47,10 @@ struct Pending<V> {
     left: usize,
     /// How many ranks were known to have closed the map when it began: its requests to others may be lost.
     lost: usize,
-    /// What was read; what has to be asked for alone.
+    /// The values that were read; the keys that have to be read alone.
     values: Vec<Option<V>>,
     alone: Vec<usize>,
-    /// What went wrong first.
+    /// The first error.
     fault: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl<V> Pending<V> {
     {
         let Some((Answer { call, kind, number }, rest)) = Answer::first(body) else { return };
         if call != self.number {
-            // Of a call that has ended with an error.
+            // The answer belongs to a call that has ended with an error.
             return;
         }
         let number = number as usize;
@@ -90,7 +90,7 @@ impl<V> Pending<V> {
 struct Answer {
     call: u64,
     kind: u8,
-    /// Of the key in the call; or how many requests were done.
+    /// The number of the key in the call, or how many requests were done.
     number: u64,
 }
 
@@ -123,10 +123,10 @@ fn word(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_ne_bytes(*word), rest))
 }
 
-/// Marks requests that read; others have the place of what they do.
+/// Marks requests that read. Other requests have the place of their function.
 const GET: u64 = 0;
 
-/// What requests do at their owner.
+/// Serves requests at their owner.
 struct Server<K, V> {
     part: Rc<Part<K, V>>,
     answers: Feed,
@@ -138,7 +138,7 @@ where
     K: Hash + Eq + DeserializeOwned,
     V: Serialize,
 {
-    /// Does requests, as long as there is room for answers; tells how many bytes of them are done.
+    /// Does requests, as long as there is room for answers. Returns how many bytes of requests are done.
     fn serve(&mut self, requests: &[u8]) -> usize {
         let mut done = 0;
         while let Some(record) = Record::first(&requests[done..]) {
@@ -190,7 +190,7 @@ where
             }
             let changed = change.as_ref().map_err(Clone::clone).and_then(|change| change(&self.part, request));
             if let Err(why) = changed {
-                // What was done before is told first.
+                // Report the requests that were done before this one first.
                 if count > 0 {
                     break;
                 }
@@ -246,24 +246,24 @@ where
             "a closure sent to another rank must not capture anything: pass what it needs as arguments"
         );
     }
-    // SAFETY: F has no bytes and is Copy and Send, and who asked held one.
+    // SAFETY: F has no bytes and is Copy and Send, and the rank that asked had a value of F.
     let function = unsafe { std::mem::zeroed::<F>() };
     let (key, argument) = decode::<(K, A)>(request)?;
     part.change(key, argument, function);
     Ok(())
 }
 
-/// What is asked for many keys in one call.
+/// The operation of a call for many keys.
 #[derive(Clone, Copy)]
 pub(super) enum Request {
     /// Their values.
     Get,
-    /// That the function of this place is run.
+    /// Run the function at this place.
     Change(u64),
 }
 
 impl Request {
-    /// Of this closure.
+    /// The request to run this closure.
     pub(super) fn change<K, V, A, F>(_: F) -> Result<Request>
     where
         K: Hash + Eq + DeserializeOwned,
@@ -318,7 +318,7 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
         self.requests.memory() + self.answers.memory()
     }
 
-    /// Begins a call that reads so many values.
+    /// Begins a call that reads `values` values.
     ///
     /// # Errors
     /// [`Error::InsideHandler`] if one is under way.
@@ -368,8 +368,8 @@ impl<'w, V: Serialize + DeserializeOwned + 'static> Lines<'w, V> {
         Ok(true)
     }
 
-    /// Waits for the answers of this call, whether `sent` tells that all requests were sent or not. Gives what was read, and
-    /// the numbers of what has to be asked for alone.
+    /// Waits for the answers of this call, also if `sent` is an error and not all requests were sent. Returns the values that were
+    /// read, and the numbers of the keys that have to be read alone.
     pub(super) fn end(&self, sent: Result<()>) -> Result<(Vec<Option<V>>, Vec<usize>)> {
         let waited = self.requests.wait(|| {
             let pending = self.pending.borrow();

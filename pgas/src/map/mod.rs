@@ -17,19 +17,19 @@ use crate::registry::{Bytes, Entry, Registry};
 
 /// A map from `K` to `V` whose entries lie at the rank that a hash of their key names.
 ///
-/// Nothing but making it is collective. A call for one key is a message to the owner and its answer, or a look into local
-/// memory. Calls for many keys ([`insert_many`](Self::insert_many), [`get_many`](Self::get_many),
-/// [`update_many`](Self::update_many)) gather requests, and owners their answers, in buffers as [`crate::aggregate`] has them:
+/// Only making a map is collective, and the calls that say so. A call for one key is a message to the owner and its answer, or an
+/// access to local memory. Calls for many keys ([`insert_many`](Self::insert_many), [`get_many`](Self::get_many),
+/// [`update_many`](Self::update_many)) gather requests, and owners their answers, in buffers as in [`crate::aggregate`]:
 /// one for each rank that is sent to directly, by the [`Route`](crate::aggregate::Route) of the
-/// [`Options`], within their memory; [`memory`](Self::memory) tells how much. An entry, a key or a value that is longer than
+/// [`Options`], within their memory; [`memory`](Self::memory) returns how much. An entry, a key or a value that is longer than
 /// such a buffer goes in a message of its own, one at a time from a rank.
 /// The owner serves when it polls, waits or enters a collective; over two hops the rank between passes on in the same way.
 /// When a call returns, it has been done; calls of different ranks for one key are done one after the other. Each rank's part
 /// grows by itself, in its own memory.
 ///
-/// The hash is the same on every rank and in every run. Keys and values travel by serde. What is larger than a message, a key
-/// or a key with its value, is refused at its owner as elsewhere, so that a program behaves alike on any number of ranks. A
-/// value that [`update`](Self::update) has made larger stays where it is: others' calls that would bring it are errors and
+/// The hash is the same on every rank and in every run. Keys and values travel by serde. A key, or a key with its value, that is larger
+/// than a message is refused at its owner as elsewhere, so that a program behaves alike on any number of ranks. A
+/// value that [`update`](Self::update) has made larger stays at its owner: calls of other ranks that would transfer it fail and
 /// change nothing; its owner can [`get`](Self::get) and [`remove`](Self::remove) it.
 ///
 /// # Examples
@@ -69,7 +69,7 @@ where
         world.within("DistHashMap::new", || DistHashMap::with_options(world, &Options::new(world)))
     }
 
-    /// An empty map. Collective, with the same types and the same options on every rank, but for [`Options::age`].
+    /// An empty map. Collective, with the same types and, except for [`Options::age`], the same options on every rank.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] on all ranks if these differ; [`Error::InvalidArgument`] if messages have no room for any key;
@@ -87,8 +87,8 @@ where
         })
     }
 
-    /// Most bytes of requests and answers in buffers at this rank, in messages on their way out, and in such that it has not
-    /// taken yet. What the transport holds on the way is bounded by the setting `BELLWETHER_MESSAGE_MEMORY`.
+    /// Most bytes of requests and answers in buffers at this rank, in messages on their way out, and in messages that it has not
+    /// taken yet. The setting `BELLWETHER_MESSAGE_MEMORY` bounds what the transport holds on the way.
     pub fn memory(&self) -> usize {
         self.lines.memory()
     }
@@ -166,8 +166,8 @@ where
         .placed_here()
     }
 
-    /// Runs `change` on the value of `key` where it lies, with an argument: it finds `None` if there is no entry, and what it
-    /// leaves is the entry. It captures nothing, as in [`World::invoke`].
+    /// Runs `change` on the value of `key` at its owner, with an argument. `change` gets `None` if there is no entry; the value that it
+    /// leaves becomes the entry, and `None` removes it. `change` captures nothing, as in [`World::invoke`].
     ///
     /// # Errors
     /// As [`DistHashMap::insert`].
@@ -180,7 +180,7 @@ where
         self.alone(self.owner(&key), (key, argument), change).placed_here()
     }
 
-    /// As [`DistHashMap::update`], for many keys. What comes for one key is done one after the other, in no promised order.
+    /// As [`DistHashMap::update`], for many keys. Updates of one key are done one after the other, in no defined order.
     ///
     /// # Errors
     /// As [`DistHashMap::insert`]; then some may have been done.

@@ -25,14 +25,14 @@ impl<K: Hash + Eq, V: Serialize> Part<K, V> {
         self.room
     }
 
-    /// Appends the bytes of what is to travel, if a message can hold them.
+    /// Appends the bytes of a value that is to be sent, if a message can hold them.
     pub(super) fn encode<T: Serialize>(&self, what: &str, value: &T, bytes: &mut Vec<u8>) -> Result<(), String> {
         let before = bytes.len();
         append(value, bytes)?;
         self.fits(what, bytes.len() - before)
     }
 
-    /// [`Part::encode`]'s error for what stays here.
+    /// [`Part::encode`]'s error for a value that stays here.
     pub(super) fn check<T: Serialize>(&self, what: &str, value: &T) -> Result<(), String> {
         let size = postcard::serialize_with_flavor(value, postcard::ser_flavors::Size::default());
         self.fits(what, size.map_err(|error| cannot_travel::<T>(&error))?)
@@ -46,7 +46,7 @@ impl<K: Hash + Eq, V: Serialize> Part<K, V> {
         }
     }
 
-    /// Appends the answer that brings a value to who asked. To be made before anything changes: it may be too large.
+    /// Appends the answer that brings a value to the rank that asked. Call this before changing anything: the answer may be too large.
     pub(super) fn answer(&self, value: Option<&V>, bytes: &mut Vec<u8>) -> Result<(), String> {
         let before = bytes.len();
         append(&value, bytes)?;

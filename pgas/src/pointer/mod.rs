@@ -17,10 +17,10 @@ pub(crate) use self::spread::BATCH;
 ///
 /// A pointer is plain old data: it can be kept in global memory and sent to any rank, and means the same there.
 /// Arithmetic is free and may leave the allocation; each access checks that the element is inside, and that this rank
-/// still shares the allocation the pointer was made for. An allocation that was dropped here, even if another took its
-/// place, and an array that is in its local phase again, are [`Error::Stale`]; other bits that never were a pointer are
-/// an error too, or an element that [`World::alloc`] or a shared array gave out: no bits reach what the library keeps
-/// for itself in the same memory, such as bells, teams, maps and ghost layers' inboxes. On one node an access is these
+/// still shares the allocation the pointer was made for. If the allocation was dropped here, even if another took its
+/// place, or if the array is in its local phase again, the access fails with [`Error::Stale`]. Bits that never were a pointer
+/// give an error too, or name an element of a [`World::alloc`] or a shared array: no bits reach the library's own data in the
+/// same memory, such as bells, teams, maps and ghost layers' inboxes. On one node an access is these
 /// checks and a load or store. The zeroed pointer is the null pointer: always stale.
 ///
 /// # Examples
@@ -137,7 +137,7 @@ impl<T: Pod> GlobalPtr<T> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] for an element farther out; [`Error::InvalidArgument`] for a rank or allocation that no
-    /// pointer can hold. A rank that does not exist is told at access.
+    /// pointer can hold. A rank that does not exist is an error at access.
     #[track_caller]
     pub fn to(array: &Symmetric<T>, rank: usize, index: usize) -> Result<Self> {
         (|| -> Result<Self> {
@@ -167,7 +167,7 @@ impl<T: Pod> GlobalPtr<T> {
         .placed_here()
     }
 
-    /// What it points into, for one call.
+    /// The array that it points into, for one call.
     #[inline(always)]
     fn lend<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
         const { assert!(size_of::<T>() > 0, "elements have at least one byte") };
@@ -185,7 +185,7 @@ impl<T: Pod> GlobalPtr<T> {
         self.lend(world, "get").placed()?.get(self.rank as usize, self.index as usize)
     }
 
-    /// Writes the element. When others see it is said at [`World::fence`].
+    /// Writes the element. [`World::fence`] says when other ranks see it.
     ///
     /// # Errors
     /// As [`GlobalPtr::get`].

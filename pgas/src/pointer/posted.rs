@@ -1,4 +1,4 @@
-//! Pointers and slices in future form: posted when called, awaited later, many at a time.
+//! Operations on global pointers and slices in future form: the call posts the operation, the program waits for many later.
 
 use bellwether_runtime::{AtomicElement, Placed, Pod, Posted, Result, World};
 
@@ -8,10 +8,10 @@ impl<T: Pod> GlobalPtr<T> {
     /// The future form of [`GlobalPtr::get`].
     ///
     /// # Errors
-    /// [`Error::Stale`](crate::Error::Stale), at once. What else may be wrong comes from the future.
+    /// [`Error::Stale`](crate::Error::Stale), from this call. All other errors come from the future.
     ///
     /// # Examples
-    /// Chasing several lists at once costs one way there and back for all of them, not for each.
+    /// Reads that are posted together cost one round trip in all, not one each.
     /// ```
     /// use bellwether::GlobalPtr;
     /// # bellwether::threads(3, |world| {
@@ -51,8 +51,8 @@ impl<T: Pod> GlobalSlice<T> {
         Ok(start.lend(world, "get_async").placed()?.get_slice_async(start.rank(), start.index(), self.len()))
     }
 
-    /// The future form of [`GlobalSlice::put`]: ready when the elements are visible at their rank. `values` may be changed
-    /// when this returns.
+    /// The future form of [`GlobalSlice::put`]: ready when the elements are visible at their rank. The caller may change
+    /// `values` as soon as this returns.
     ///
     /// # Errors
     /// As [`GlobalSlice::put`] for a wrong number of values, and [`GlobalPtr::get_async`].

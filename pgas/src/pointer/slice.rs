@@ -173,7 +173,7 @@ impl<T: Pod> GlobalSlice<T> {
         if self.start.rank() == world.rank() { self.get(world).map(Some) } else { Ok(None) }
     }
 
-    /// What it points into, if all of it is inside.
+    /// The array that it points into, if the whole slice is inside.
     pub(super) fn whole<'w>(&self, world: &'w World, operation: &'static str) -> Result<Lent<'w, T>> {
         let array = self.start.lend(world, operation)?;
         let (rank, size) = (self.start.rank(), world.size());

@@ -28,8 +28,8 @@ impl<T: Pod> GlobalSlice<T> {
     /// The future form of [`GlobalSlice::get_strided`].
     ///
     /// # Errors
-    /// As [`GlobalSlice::get_strided`] for what is stale or out of bounds, at once. What else may be wrong comes from the
-    /// future.
+    /// As [`GlobalSlice::get_strided`] if the pointer is stale or an element is out of bounds, from this call. All other errors
+    /// come from the future.
     #[track_caller]
     pub fn get_strided_async(
         &self,
@@ -193,7 +193,7 @@ impl<T: Pod> GlobalSlice<T> {
     }
 }
 
-/// Whether this process can get the memory for so many elements and for the requests that read them.
+/// Whether this process can get the memory for `count` elements and for the requests that read them.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`].

@@ -1,5 +1,6 @@
-//! How ranks that a launcher started meet: they learn who is on which host, the ranks of a host share memory, and the leaders
-//! of the hosts connect. A `Carrier` brings the few words that this takes: MPI, or the launcher's own exchange.
+//! How ranks that a launcher started meet: each learns the hosts of all ranks, the ranks of a host share memory, and the
+//! leaders of the hosts connect. A `Carrier`, MPI or the launcher's own exchange, carries the few messages that this
+//! needs.
 //!
 //! ```text
 //! every rank       tells its machine                           -> all see the same answer
@@ -41,7 +42,7 @@ pub struct Joined {
     pub link: Option<Link>,
 }
 
-/// How one rank fared: nothing, or the beginning of what it has to say.
+/// How one rank fared: empty, or the beginning of its complaint.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(super) struct Outcome {
@@ -109,8 +110,8 @@ pub(super) trait Carrier {
     /// Copies `value` of each host's leader to the ranks of its host.
     fn broadcast_on_host<T: Pod>(&mut self, hosts: &Hosts, value: &mut T) -> Result<()>;
 
-    /// Tells how this rank fared, and learns who fared badly. `meanwhile` serves other ranks until it is done or the function that it
-    /// is given says that all have told, or that nobody will.
+    /// Reports how this rank fared, and returns the first complaint. `meanwhile` serves other ranks until it is done, or until the
+    /// function that it is given says that all ranks have reported, or that none will.
     fn agree(&mut self, mine: &Outcome, meanwhile: impl FnOnce(&mut dyn FnMut() -> bool)) -> Result<Complaint>;
 }
 

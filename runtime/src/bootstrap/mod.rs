@@ -156,7 +156,7 @@ impl OwnedJob {
     }
 }
 
-/// Tells ranks their place, and the roster who is gone.
+/// Tells ranks their place, and enters ranks that are gone in the roster.
 struct Roster<'a>(&'a JobMemory);
 
 impl Hooks for Roster<'_> {

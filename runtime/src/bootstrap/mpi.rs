@@ -1,4 +1,4 @@
-//! MPI as the bootstrap: it says who we are and carries the job's memory to all ranks, and is then no longer needed.
+//! MPI as the bootstrap: it gives this rank's number, carries the job's memory to all ranks, and is then no longer needed.
 //!
 //! Every call into MPI is made by one thread of a rank at a time, so `MPI_THREAD_MULTIPLE` is never asked for. All of
 //! it happens on a private duplicate of the communicator, freed before [`Session::join`] returns: nothing here meets
@@ -47,8 +47,8 @@ impl Session {
             return Ok(Session { finalise: false });
         }
         let mut provided = 0;
-        // SAFETY: MPI is not initialised; null pointers stand for no arguments. What is provided does not matter: this
-        // thread becomes MPI's main thread and is the only one that calls it.
+        // SAFETY: MPI is not initialised; null pointers stand for no arguments. The provided level of thread support
+        // does not matter: this thread becomes MPI's main thread and is the only one that calls it.
         check("MPI_Init_thread", unsafe {
             ffi::MPI_Init_thread(
                 std::ptr::null_mut(),
@@ -146,7 +146,7 @@ fn meet(ours: Communicator, settings: Result<Settings>) -> Result<Joined> {
     joined
 }
 
-/// MPI as what carries a meeting.
+/// MPI as the carrier of a meeting.
 struct OverMpi {
     rank: usize,
     size: usize,

@@ -2,8 +2,8 @@
 //! PMIx (`pmix`).
 //!
 //! Each of them is reduced to `Exchange`: a rank puts texts under keys, waits until all ranks have come to a fence, and then gets what
-//! others put before it. `Entries` carries a meeting over that. What a rank of N puts is an entry of a few hundred bytes; only rank 0
-//! reads all N of them, and what it makes of them is one entry again, so that N ranks send O(N) requests.
+//! others put before it. `Entries` carries a meeting over that exchange. Each of N ranks puts an entry of a few hundred bytes. Only
+//! rank 0 reads all N entries, and combines them into one entry, so that N ranks send O(N) requests.
 
 mod entries;
 mod place;
@@ -26,9 +26,9 @@ use crate::settings::{Join, Settings};
 
 /// How long the launcher's server may take for an answer that waits for no other rank.
 const ANSWER: Duration = Duration::from_secs(30);
-/// What a rank does meanwhile.
+/// The name, in errors, of the wait for such an answer.
 const SILENT: &str = "waiting for an answer of the launcher that started this rank";
-/// What a rank does while it waits for others.
+/// The name, in errors, of the wait for other ranks.
 const WAITING: &str = "joining the launcher's ranks: waiting for all of them (BELLWETHER_JOIN_LIMIT sets how long)";
 /// How long it may take to let a rank go. The job's work is done by then.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// What became of it when this process joined a launcher's ranks. The server lets it do so once.
+/// What became of it when this process joined a launcher's ranks. The server lets a process join once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Never,
@@ -159,8 +159,8 @@ impl Session {
     /// Connects to the launcher's server; `None` if the launcher started no other rank, as often as it is called.
     ///
     /// # Errors
-    /// [`Error::StartedApart`] with what is wrong, if the launcher says that it started several; [`Error::Start`] if nobody says how
-    /// many, or this process has joined before, or another one has in its place.
+    /// [`Error::StartedApart`] with the fault, if the launcher says that it started several ranks; [`Error::Start`] if no variable
+    /// gives the number, or if this process has joined before, or another one has joined in its place.
     pub fn open(kind: Kind) -> Result<Option<Session>> {
         let mut before = BEFORE.lock().expect("nothing panics while it is locked");
         match *before {
@@ -229,7 +229,7 @@ impl Drop for Session {
     }
 }
 
-/// An error in what the launcher's server says.
+/// An error in an answer of the launcher's server.
 fn wrong(kind: Kind, what: impl std::fmt::Display) -> Error {
     Error::Start(format!("{}: {what}", kind.name()))
 }

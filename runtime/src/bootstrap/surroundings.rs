@@ -1,11 +1,11 @@
-//! What the environment says about the job this process is part of.
+//! What the environment says about the job that this process is part of.
 
 use super::Way;
 use super::pmi::{Kind, wire};
 use crate::error::{Error, Result};
 use crate::settings::Join;
 
-/// Variables that tell how many tasks a launcher started, and what to do if we came up alone.
+/// Variables that give the number of tasks a launcher started, and the advice if this process has come up alone.
 const TASKS: &[(&str, &str)] = &[
     (
         "OMPI_COMM_WORLD_SIZE",
@@ -30,7 +30,7 @@ const TASKS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Set for their tasks by the launchers whose ranks MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.
+/// Variables that launchers set for tasks that MPI can join: Open MPI, PMIx, PMI-1 and -2, MVAPICH, Intel MPI.
 #[cfg(feature = "mpi")]
 const PLACES: &[&str] =
     &["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MV2_COMM_WORLD_SIZE"];
@@ -41,13 +41,14 @@ fn started_by_mpi() -> bool {
     PLACES.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// The step in which salloc runs a shell where Slurm is set up so (`use_interactive_step`): SLURM_INTERACTIVE_STEP of slurm.h.
+/// SLURM_STEP_ID of the step in which salloc runs a shell, if Slurm is configured for that (`use_interactive_step`):
+/// SLURM_INTERACTIVE_STEP of slurm.h.
 const INTERACTIVE_STEP: &str = "4294967290";
 
 /// Reads a variable of the environment.
 pub(super) type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// That of this process.
+/// Reads a variable of this process's environment.
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -56,9 +57,10 @@ fn number(get: Get<'_>, name: &str) -> Option<usize> {
     get(name)?.trim().parse().ok()
 }
 
-/// The first of [`TASKS`] that says more than one.
+/// The first of [`TASKS`] that gives more than one task: the variable, the number and the advice.
 fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
-    // A job script, or the shell of salloc, has SLURM_NTASKS too, and no step of its own: there it says nothing about the tasks of another launcher.
+    // SLURM_NTASKS is also set in a job script and in the shell of salloc, outside any step of tasks. There it says nothing about the tasks
+    // that another launcher starts.
     let other = ["OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "MPI_LOCALNRANKS"];
     let is_outside = get("SLURM_STEP_ID").is_none_or(|step| step == INTERACTIVE_STEP);
     let of_script = is_outside && other.iter().any(|name| get(name).is_some());
@@ -68,7 +70,7 @@ fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
     })
 }
 
-/// How to start where neither our launcher nor the user says how many ranks.
+/// How to start if neither our launcher nor the user gives the number of ranks.
 pub(super) fn way(join: Join) -> Result<Way> {
     if let Some(kind) = Kind::chosen(join)? {
         return Ok(launched(kind));
@@ -89,13 +91,13 @@ pub(super) fn way(join: Join) -> Result<Way> {
     }
 }
 
-/// By the exchange; alone if it is known before that there is one task.
+/// Starts with the launcher's exchange; alone if the environment already says that there is one task.
 fn launched(kind: Kind) -> Way {
     if is_one(kind, &variable) { Way::Alone } else { Way::Launched(kind) }
 }
 
-/// Whether the launcher that has left `kind` started one task, and nobody says that there are more. If it is not sure whose word the
-/// environment has: no.
+/// Whether the launcher that serves the exchange `kind` started one task, and no variable says that there are more. `false` if it is
+/// unclear which launcher set the variables.
 pub(super) fn is_one(kind: Kind, get: Get<'_>) -> bool {
     let is = |name| number(get, name) == Some(1);
     let one = match kind {
@@ -123,13 +125,13 @@ fn found() -> Option<Kind> {
     Kind::found(&variable, |fd| wire::inherited_socket(fd).is_some())
 }
 
-/// What it means that the launcher's exchange does not work: nothing, if there is one task.
+/// Decides what follows if the launcher's exchange does not work: nothing, if there is one task; otherwise an error.
 pub(super) fn without(kind: Kind, error: Error) -> Result<()> {
     match tasks(&variable) {
         Some((variable, value, advice)) => {
             Err(Error::StartedApart { variable, value, advice: format!("{error}; {advice}").into() })
         }
-        // Somebody says that it is one.
+        // A variable says that there is one task.
         None if TASKS.iter().any(|(name, _)| number(&variable, name) == Some(1)) => {
             tracing::warn!(%error, "the launcher started one rank, which runs alone: its {} does not work", kind.name());
             Ok(())
@@ -138,11 +140,11 @@ pub(super) fn without(kind: Kind, error: Error) -> Result<()> {
     }
 }
 
-/// Checks how many ranks an exchange has against what the environment says, as `get` reads it.
+/// Checks the number of ranks of an exchange against the environment, which `get` reads.
 ///
 /// # Errors
-/// [`Error::StartedApart`] if it has one, and some launcher says that it started more; [`Error::Start`] if its own launcher says another
-/// number.
+/// [`Error::StartedApart`] if the exchange has one rank, and some launcher says that it started more; [`Error::Start`] if the exchange's own
+/// launcher gives another number.
 pub(super) fn check_size(kind: Kind, ranks: usize, get: Get<'_>) -> Result<()> {
     if ranks == 1
         && let Some((variable, value, _)) = tasks(get)
@@ -167,7 +169,7 @@ pub(super) fn check_size(kind: Kind, ranks: usize, get: Get<'_>) -> Result<()> {
     }
 }
 
-/// Checks what MPI joined against what the environment says.
+/// Checks the number of ranks that MPI joined against the environment.
 #[cfg(feature = "mpi")]
 pub(super) fn check_joined(ranks: usize) -> Result<()> {
     match tasks(&variable) {

@@ -10,7 +10,7 @@ use crate::membership::DOING_LEN;
 /// A call of the program that may wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
-    /// Its name, where it is composed of others. `None`: the step that waits says what it is.
+    /// The name of a call that is composed of others. `None`: the waiting step has its own name.
     pub(crate) name: Option<&'static str>,
     /// The place in the user's source.
     pub(crate) place: &'static Location<'static>,
@@ -25,7 +25,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// While what happens at an event runs. Puts back what was before, also in a panic.
+/// Lives while an event's action runs. The drop restores the former state, also in a panic.
 pub(super) struct Happening<'a>(&'a Cell<bool>, bool);
 
 impl Drop for Happening<'_> {
@@ -50,7 +50,7 @@ pub(crate) struct Calls {
     call: Cell<Option<Call>>,
     /// This rank is in a collective call.
     in_collective: Cell<bool>,
-    /// What happens at an event runs inside a named call, which may be between two of the collective calls that it is composed of.
+    /// An event's action runs inside a named call, which may be between two of the collective calls that it is composed of.
     between: Cell<bool>,
 }
 
@@ -72,8 +72,8 @@ impl Calls {
         Entered(&self.call, self.call.replace(Some(call)))
     }
 
-    /// What happens at an event begins. Until the value is dropped, collective calls are rejected if a named call is under way: that one
-    /// may be composed of several, and other ranks make none between them.
+    /// An event's action begins. Until the value is dropped, collective calls are rejected if a named call is under way: the named call may
+    /// be composed of several collective calls, and other ranks make no further one between them.
     pub(super) fn happening(&self) -> Happening<'_> {
         Happening(&self.between, self.between.replace(self.is_named()))
     }
@@ -163,8 +163,9 @@ impl Engine {
         body().map_err(|error| error.within(call.name, call.place, self.rank))
     }
 
-    /// The line to report for what the caller starts: that of the named call in progress, else the caller's. In a handler the caller's:
-    /// the call in progress is what this rank waits in. A closure of the program that a named call runs gets the line of that call.
+    /// The line to report for an operation that the caller starts: that of the named call in progress, else the caller's. In a handler it
+    /// is the caller's, since the call in progress is the wait that runs the handler. A closure of the program that a named call runs gets
+    /// the line of that call.
     #[inline]
     #[track_caller]
     pub(crate) fn place(&self) -> &'static Location<'static> {
@@ -182,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Says what this rank waits in.
+    /// Publishes the call and the step in which this rank waits.
     #[cold]
     pub(super) fn tell_doing(&self, step: &str) {
         let name = |call: Call| {

@@ -27,8 +27,8 @@ pub(super) struct Readings {
 }
 
 impl Engine {
-    /// Whether only collective calls of other ranks can end the wait that this rank is in, and what they do is seen by the next
-    /// poll: it is in memory of this host, or in virtual time.
+    /// Whether only collective calls of other ranks can end the wait that this rank is in, and the next poll sees their effect: it is in
+    /// memory of this host, or time is virtual.
     pub(super) fn waits_together(&self) -> bool {
         (self.calls.is_in_collective() || self.waiting.is_for_collective())
             && (self.routes.all_mapped()

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Engine;
 use crate::transport::{Message, Retained};
 
-/// What has the handlers of all messages.
+/// The owner of the handlers of all messages.
 pub(crate) trait Dispatch {
     /// Runs the handler of `id` for a message of rank `from`. `message` is header and payload.
     fn dispatch(&self, from: usize, id: u8, message: &Message<'_>);
@@ -57,7 +57,7 @@ impl Arrival {
     }
 }
 
-/// What runs the handlers of messages, and how many messages this rank has sent and delivered.
+/// The [`Dispatch`] that runs the handlers of messages, and how many messages this rank has sent and delivered.
 #[derive(Default)]
 pub(crate) struct Delivery {
     handlers: OnceCell<Weak<dyn Dispatch>>,

@@ -16,7 +16,7 @@ use crate::transport;
 /// a round long. Chosen: eight times the requests that a connection over verbs takes.
 const TOGETHER: usize = 128;
 
-/// Tasks that go on now. Dropping it puts them back, also when one of them panics.
+/// Tasks that are being advanced. The drop puts them back, also when one of them panics.
 struct Running<'a> {
     engine: &'a Engine,
     list: Vec<Weak<dyn Background>>,
@@ -29,7 +29,7 @@ impl Drop for Running<'_> {
 }
 
 impl Engine {
-    /// Lets what goes on in the background go on; tells how much of it came to its end.
+    /// Advances the background work. Returns how many tasks and operations ended.
     #[cold]
     pub(super) fn turn_background(&self) -> usize {
         if self.interface.delivering() {
@@ -37,7 +37,7 @@ impl Engine {
         }
         let tracked = self.advance_tracked();
         let within = self.tasks.is_driving();
-        // Out of its place meanwhile: what goes on may add to it.
+        // The list is taken out meanwhile, since tasks that run may add to it.
         let mut tasks = Running { engine: self, list: self.tasks.take() };
         let before = tasks.list.len();
         let _driving = self.tasks.begin_driving();
@@ -49,7 +49,7 @@ impl Engine {
     /// Polls `future` until it is ready, with this rank's progress and waiting.
     ///
     /// # Errors
-    /// As [`Engine::wait_together`]; what the future gives.
+    /// As [`Engine::wait_together`]; the error of the future.
     #[inline]
     pub(crate) fn block_on<T>(&self, doing: &'static str, future: impl Future<Output = Result<T>>) -> Result<T> {
         self.block_on_for(doing, None, future)
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// One attempt to post a request, after what was put there before. `None` is back-pressure.
+    /// One attempt to post a request, ordered after all earlier puts there. `None` is backpressure.
     ///
     /// # Errors
     /// [`Error::PeerLost`].

@@ -11,14 +11,14 @@ use crate::membership::JobMemory;
 use crate::membership::liveness::{Cuts, Losses, SimulatedPeers, View};
 use crate::transport;
 
-/// What this rank's own stream knows of failed peers, and which of them its waits have to tell of.
+/// The failed peers that this rank's own stream knows of, and those that its waits have to report.
 pub(crate) struct Failures {
     rank: usize,
     size: usize,
     job: Arc<JobMemory>,
     /// Ranks that this rank can no longer reach over their network.
     losses: RefCell<Losses>,
-    /// This rank agrees with others on who is gone.
+    /// This rank is agreeing with others on the ranks that are gone.
     ignores: Cell<bool>,
     /// How many ranks that are gone this rank goes on without.
     accepted: Cell<u64>,
@@ -81,13 +81,13 @@ impl Failures {
         self.losses.borrow().cuts().contains(rank)
     }
 
-    /// The rank that died first, or to which the connection is lost, but for those that this rank goes on without. `None` also while
-    /// this rank [agrees](Failures::ignore) on who is gone.
+    /// The rank that died first, or to which the connection is lost, except for ranks that this rank goes on without. `None` also while
+    /// this rank [agrees](Failures::ignore) on the ranks that are gone.
     pub(super) fn first(&self) -> Option<(usize, Loss)> {
         if self.ignores.get() { None } else { self.losses.borrow().first(&self.job) }
     }
 
-    /// Whether a rank is lost that a wait of this rank has to tell of.
+    /// Whether a rank is lost that a wait of this rank has to report.
     #[inline]
     pub(super) fn any_new(&self) -> bool {
         !self.ignores.get() && self.job.any_lost() && self.losses.borrow().cuts().is_any_new(&self.job)
@@ -104,7 +104,8 @@ impl Failures {
         self.ignores.get()
     }
 
-    /// From now on this rank goes on without `rank`: no wait ends because of it, operations on it fail, and no poll tells of it.
+    /// From now on this rank goes on without `rank`: no wait ends because `rank` has failed, operations on `rank` fail, and no poll reports
+    /// the failure.
     pub(crate) fn accept(&self, rank: usize, faults: &Faults) {
         if self.losses.borrow().cuts().accept(rank) {
             self.accepted.set(self.accepted.get() + 1);
@@ -117,7 +118,7 @@ impl Failures {
         self.job.any_gone() || !self.losses.borrow().cuts().is_empty()
     }
 
-    /// Whether `rank` has ended, in any way, or cannot be reached any more. Nothing will come from it but what is on the way.
+    /// Whether `rank` has ended, in any way, or cannot be reached any more. Only messages that are in flight already may still come from it.
     pub(crate) fn is_gone(&self, rank: usize) -> bool {
         self.job.loss(rank).is_some() || self.losses.borrow().cuts().contains(rank)
     }
@@ -134,7 +135,7 @@ impl Failures {
         self.accepted.get()
     }
 
-    /// Of these ranks the first that this one goes on without.
+    /// The first of `ranks` whose loss this rank has [accepted](Failures::accept).
     pub(crate) fn first_accepted(&self, ranks: impl IntoIterator<Item = usize>) -> Option<(usize, Loss)> {
         let cuts = self.cuts();
         let rank = ranks.into_iter().find(|rank| cuts.is_accepted(*rank))?;
@@ -146,24 +147,24 @@ impl Failures {
         self.losses.borrow_mut().check_for_dead(&self.view(networks));
     }
 
-    /// The network says that `rank` cannot be reached. Later polls look at what the roster knows.
+    /// Called when the network says that `rank` cannot be reached. Later polls look in the roster for the reason.
     pub(super) fn doubt(&self, rank: usize, networks: &Networks) {
         self.losses.borrow_mut().doubt(&self.view(networks), rank);
     }
 
-    /// Whether there are ranks that the network cannot reach, and of which the roster has not told.
+    /// Whether there are ranks that the network cannot reach, and the roster has not told why.
     #[inline]
     pub(super) fn has_doubts(&self) -> bool {
         self.losses.borrow().has_doubts()
     }
 
-    /// Looks again what the roster knows of them.
+    /// Looks again in the roster why these ranks cannot be reached.
     pub(super) fn review(&self, networks: &Networks) {
         self.losses.borrow_mut().review(&self.view(networks));
     }
 
-    /// Enters lost ranks in the roster that nobody else enters: ranks to which this one has lost its connection, ranks whose process has
-    /// ended without a supervisor, and ranks that a simulated network has lost.
+    /// Enters lost ranks in the roster for which no other process does so: ranks to which this one has lost its connection, ranks whose
+    /// process has ended without a supervisor, and ranks that a simulated network has lost.
     pub(crate) fn enter(&self, networks: &Networks) {
         if self.job.loss(self.rank).is_some() {
             // The others go on without this rank, so it enters nothing about them.
@@ -186,7 +187,7 @@ impl Failures {
         }
     }
 
-    /// The error of an operation on `rank`. Outside polls, if it `may_wait`, this waits for what the roster knows of a peer that cannot be
+    /// The error of an operation on `rank`. Outside polls, if it `may_wait`, this waits until the roster tells why a peer cannot be
     /// reached.
     fn error(&self, error: Error, rank: usize, doing: &'static str, networks: &Networks, may_wait: bool) -> Error {
         let (mut losses, view) = (self.losses.borrow_mut(), self.view(networks));
@@ -196,8 +197,8 @@ impl Failures {
         }
     }
 
-    /// The rank whose death may be why another one has left or given up: [the first](Failures::first), also if it is only about to die
-    /// of a panic, for which this waits.
+    /// The rank whose death may be why another one has left or given up: [the first](Failures::first). If that rank is about to die of a
+    /// panic, this waits until it has.
     #[cold]
     pub(crate) fn cause(&self) -> Option<(usize, Loss)> {
         if self.ignores.get() { None } else { self.job.await_panic(self.rank, || self.first()) }
@@ -235,7 +236,7 @@ impl Failures {
         self.losses.borrow_mut().doubt_for_long(rank);
     }
 
-    /// Whether the network cannot reach `rank`, and the roster has not told of it.
+    /// Whether the network cannot reach `rank`, and the roster has not told why.
     pub(super) fn is_doubted(&self, rank: usize) -> bool {
         self.losses.borrow().is_doubted(rank)
     }
@@ -248,15 +249,15 @@ impl Failures {
 }
 
 impl Engine {
-    /// The error of what waits for `rank`, which [is gone](Failures::is_gone).
+    /// The error of a wait for `rank`, which [is gone](Failures::is_gone).
     #[cold]
     pub(crate) fn gone(&self, rank: usize, doing: &'static str) -> Error {
         let cut = || Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() };
         self.check_alive(rank, doing).err().unwrap_or_else(cut)
     }
 
-    /// Looks for peers whose process has ended, where nobody else does. For a thread that does not wait in this engine; not often, since
-    /// it makes a system call for each peer of this host.
+    /// Looks for peers whose process has ended, where no supervisor does. For a thread that does not wait in this engine. To be called
+    /// rarely, since it makes a system call for each peer of this host.
     #[cold]
     pub(crate) fn look_for_dead_peers(&self) {
         if !self.job.supervised() && self.networks.pace().is_none() {
@@ -292,7 +293,7 @@ impl Engine {
     pub(crate) fn check_none_gone(&self, doing: &'static str) -> Result<()> {
         let cuts = self.failures.cuts();
         let has_left = |rank| self.job.loss(rank) == Some(Loss::Left) && !cuts.is_accepted(rank);
-        // Nobody may have missed it.
+        // A rank that left, even if no operation of a rank has missed it yet.
         let left = || self.job.first_to_leave(has_left).map(|rank| (rank, Loss::Left));
         match self.failures.cause().or_else(left) {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
@@ -300,14 +301,14 @@ impl Engine {
         }
     }
 
-    /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits for what the roster knows
-    /// of a peer that cannot be reached.
+    /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits until the roster tells why a
+    /// peer cannot be reached.
     pub(super) fn remote_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
         self.failures.error(error.at(doing, rank), rank, doing, &self.networks, !self.interface.delivering())
     }
 
-    /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. What was to be done there is
-    /// not refused yet: a later poll does it, or knows the error.
+    /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. The operation has not failed yet: a
+    /// later poll retries it, or reports the error.
     pub(super) fn is_undecided(&self, rank: usize) -> bool {
         (self.failures.is_polling() || self.interface.delivering()) && self.failures.is_doubted(rank)
     }

@@ -1,4 +1,4 @@
-//! Errors that a rank meets while it delivers messages: the program hears of them from its next polls.
+//! Errors that a rank finds while it delivers messages: the program's next polls return them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What is done at ranks whose memory is mapped here: all of them, or, where the others are reached over a network, those of the
-//! own node (see [`Routes`](super::Routes)).
+//! Operations on ranks whose memory is mapped here: all ranks, or, where the others are reached over a network, those of this node
+//! (see [`Routes`](super::Routes)).
 //!
 //! The processor writes and reads their memory, and messages to them go through lanes. Signals that this rank has sent to a
 //! mapped rank over the network are in effect before a bell or a message that follows them there.
@@ -17,24 +17,25 @@ use crate::error::Result;
 use crate::sleep::Fences;
 use crate::transport::Sent;
 
-/// Longest sleep in virtual time while something waits for room: who drops a payload tells nobody.
+/// Longest sleep in virtual time while an operation waits for room: a receiver that drops a payload does not wake the sender.
 const ROOM: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Wakes `rank`, which is mapped, if it sleeps; call after what it waits for is stored.
+    /// Wakes `rank`, which is mapped, if it sleeps. The caller has stored what `rank` may wait for before.
     pub(crate) fn wake_if_asleep(&self, rank: usize) {
         self.interface.wake_if_asleep(rank);
         self.wake_sleepers();
     }
 
-    /// What ends a sleep of this rank, for other threads of it. A sleep on a network ends by itself.
+    /// A function with which other threads of this rank end its sleep. A sleep on a network ends by itself.
     pub(crate) fn waker(&self) -> impl Fn() + Send + Sync + use<> {
         let (job, rank) = (Arc::clone(&self.job), self.rank);
         move || job.wake(rank)
     }
 
-    /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to others meanwhile. Whichever
-    /// of them uses it next wakes that thread first. `false`: there is something to do, or something that wakes nobody may come.
+    /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to other threads
+    /// meanwhile. The next of them that uses the engine wakes that thread first. `false`: there is something to do, or an event may come
+    /// without a wake-up.
     pub(crate) fn begin_doze(&self) -> bool {
         let wakes_nobody =
             !self.networks.is_empty() || self.outbox.any() || self.tasks.any() || self.failures.has_doubts();
@@ -89,7 +90,7 @@ impl Engine {
         self.do_or_keep(rank, Operation::MappedRing { offset })
     }
 
-    /// One attempt at it.
+    /// One attempt at [`Engine::ring_mapped`].
     pub(super) fn try_ring_mapped(&self, rank: usize, offset: usize) -> Result<Sent> {
         if !self.is_clear(rank)? {
             return Ok(Sent::NoRoom);

@@ -76,7 +76,7 @@ impl Memo {
     }
 }
 
-/// What became of a copy by the kernel.
+/// The outcome of a copy by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attached {
     Done,
@@ -134,7 +134,7 @@ impl MappedSegments {
     #[cold]
     fn tell(&self, rank: usize) {
         self.table(rank).word(self.rank).fetch_or(HOLDS, Ordering::SeqCst);
-        // Pairs with the fence in `begin_close`. Other threads of this rank read the table after it, too.
+        // Pairs with the fence in `begin_close`. Other threads of this rank also read the table after this fence.
         fence(Ordering::SeqCst);
         self.told[rank / BITS].fetch_or(1 << (rank % BITS), Ordering::Release);
     }

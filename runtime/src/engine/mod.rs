@@ -5,10 +5,10 @@
 //! and operations with events (`drive.rs`, `track.rs`). A wait (`wait.rs`) polls, yields the core, and sleeps.
 //!
 //! The state is that of its parts, and callers speak to the part that they need: how each peer is reached (`routes.rs`), the open
-//! networks (`networks.rs`), this rank's segments (`own_segments.rs`), what waits for room (`outbox.rs`), tasks and operations with
-//! events (`tasks.rs`), failed peers (`failures.rs`), errors to be told (`faults.rs`), the call that the program is in (`call.rs`),
-//! who runs the handlers (`dispatch.rs`), and the streams of operations of other threads (`context/`). What needs several parts
-//! is a method of the engine.
+//! networks (`networks.rs`), this rank's segments (`own_segments.rs`), operations that wait for room (`outbox.rs`), tasks and operations
+//! with events (`tasks.rs`), failed peers (`failures.rs`), errors to be told (`faults.rs`), the call that the program is in (`call.rs`),
+//! the owner of the handlers (`dispatch.rs`), and the streams of operations of other threads (`context/`). A method that needs several
+//! parts is the engine's.
 
 mod addresses;
 mod call;
@@ -104,13 +104,13 @@ pub struct Engine {
     pub nodes: Nodes,
     /// The lanes of messages between ranks whose memory is mapped.
     pub interface: Interface,
-    /// What runs the handlers of messages, and the counts of messages.
+    /// Runs the handlers of messages, and counts messages.
     pub(crate) delivery: dispatch::Delivery,
     /// How each rank is reached.
     pub(crate) routes: Routes,
     /// The networks, where other ranks' memory is not mapped here, or not all of it.
     pub(crate) networks: Networks,
-    /// What this rank has to remember of operations over networks.
+    /// State of this rank's operations over networks.
     remote: remote::Remote,
     /// Failed peers.
     pub(crate) failures: failures::Failures,
@@ -223,7 +223,7 @@ impl Engine {
     }
 
     /// As [`Engine::poll`], but errors are kept for the next poll: a collective must not end on one rank alone because of a
-    /// message that has nothing to do with it.
+    /// message that is unrelated to the collective.
     #[inline(always)]
     pub fn turn(&self) -> usize {
         // Most polls find nothing, and a wait calls this in every round: the path that finds nothing is short.

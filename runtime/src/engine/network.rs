@@ -45,7 +45,7 @@ const KEPT: usize = 1 << 10;
 /// Longest sleep while something may come that the interface does not announce. Chosen: the latency that such an event may add.
 const UNANNOUNCED: Duration = Duration::from_millis(1);
 
-/// What a rank has before it opens a network.
+/// The state of a rank from which it opens a network.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) rank: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Network<D: Domain> {
     /// Its number, the same on all ranks.
     number: usize,
     name: &'static str,
-    /// What protects data on it.
+    /// How data on this network is protected.
     protection: Protection,
     interface: Rc<D::Interface>,
     peers: RefCell<BTreeMap<usize, Known<D>>>,
@@ -76,7 +76,7 @@ pub(crate) struct Network<D: Domain> {
     /// Room that peers returned.
     returned: Rc<RefCell<Vec<(usize, Load)>>>,
     handled: Handled,
-    /// The rank's own interface, and no context's: messages of it take room that the receiver returns to it.
+    /// Whether this is the rank's own interface, not a context's: its messages take room that the receiver returns by messages to this rank.
     windowed: bool,
     lost: Rc<RefCell<Vec<usize>>>,
     /// Operations whose answer is on its way.
@@ -170,12 +170,12 @@ where
 }
 
 impl<D: Domain> Network<D> {
-    /// The same, with what the device says of the protection of its data.
+    /// The same network, with the protection of data that the device reports.
     pub(crate) fn protected(self, protection: Protection) -> Network<D> {
         Network { protection, ..self }
     }
 
-    /// Reaches others through `interface`. Nothing of this rank's is registered or shown for it.
+    /// A network that reaches others through `interface`. No memory of this rank is registered or published for `interface`.
     fn over(
         number: usize,
         name: &'static str,

@@ -24,8 +24,8 @@ const _: () = assert!(NETWORKS_MAX * PACKED_KEY_LEN <= KEY_ROOM);
 /// How long a put is retried before it is queued. Chosen: several times what soft-RoCE takes to acknowledge.
 const BRIEF: Duration = Duration::from_millis(10);
 
-/// The networks that a rank has open, in its own order of preference. Ranks may differ in the order, and in what they have open: what
-/// they tell each other of a network has the network's number, which is the same on all ranks.
+/// The networks that a rank has open, in its own order of preference. Ranks may differ in the order, and in which networks they have open:
+/// everything that they publish for a network carries its number, which is the same on all ranks.
 pub(crate) struct Networks<N = Box<dyn RemoteAccess>> {
     list: Vec<N>,
     routes: Routes,
@@ -266,7 +266,7 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.list.iter().map(|network| network.name()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// What protects data on each, for people.
+    /// How data on each is protected, as text for users.
     pub(crate) fn protections(&self) -> String {
         let each = self.list.iter().map(|network| format!("{}: {}", network.name(), network.protection()));
         each.collect::<Vec<_>>().join("; ")

@@ -102,7 +102,7 @@ where
     Ok(P::find(setup)?.into_iter().map(candidate).collect())
 }
 
-/// What is told where there is no network, though one is needed or asked for.
+/// The error where there is no network, though one is needed or asked for.
 fn none(setup: Setup<'_>, why: &str) -> Error {
     let (rank, job) = (setup.place.rank, &setup.place.job);
     Error::Start(match (0..job.ranks()).find(|other| !job.is_here(*other)) {

@@ -1,4 +1,4 @@
-//! Worlds that one thread has at a time: a wait in one sends what others keep, for whoever waits for that in those.
+//! Several worlds of one thread: a wait in one world also sends the operations that the others keep, since ranks there may wait for them.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -12,7 +12,7 @@ thread_local! {
 }
 
 impl Engine {
-    /// Lets waits of this thread's other worlds send what this one keeps, and the other way round.
+    /// Lets waits of this thread's other worlds send the operations that this world keeps, and the other way round.
     pub(crate) fn join_thread(self: &Rc<Engine>) {
         ENGINES.with_borrow_mut(|engines| {
             engines.retain(|engine| engine.strong_count() > 0);
@@ -32,8 +32,8 @@ impl Engine {
         has_drivers()
     }
 
-    /// What a future does that is not ready and belongs to no world: with a driver on this thread it waits to be woken. `false`: there is
-    /// none. The caller checks once more after `true`.
+    /// For a future that is not ready and belongs to no world: if this thread has a driver, the future waits to be woken. Returns `false`
+    /// if there is no driver. After `true` the caller checks the future once more.
     pub(crate) fn sleep_on_thread(context: &Context<'_>) -> bool {
         let driven = |engine: Rc<Engine>| engine.driver().map(|wakeup| (engine, wakeup));
         let driven = ENGINES.try_with(|engines| {
@@ -69,14 +69,14 @@ impl Engine {
         }
     }
 
-    /// Sends what other worlds of this thread keep, as far as there is room, and delivers nothing there. Whether there may be
-    /// more: a network may have taken what it sends only when it is connected, and does not tell.
+    /// Sends the operations that other worlds of this thread keep, as far as there is room, and delivers nothing there. Returns whether
+    /// there may be more to send: a network may have taken operations that it sends only once it is connected, which it does not report.
     pub(super) fn turn_others(&self) -> bool {
         let has_network = |engine: &Rc<Engine>| !engine.networks.is_empty() && engine.networks.pace().is_none();
         let waiting = |engine: &Rc<Engine>| {
             !std::ptr::eq(&raw const **engine, self) && (engine.outbox.any() || has_network(engine))
         };
-        // A world may be dropped when its thread ends, and this list before it.
+        // A world may be dropped when its thread ends, after this list was dropped.
         let others = ENGINES.try_with(|engines| {
             let engines = engines.borrow();
             let others = engines.iter().filter(|_| engines.len() > 1).filter_map(Weak::upgrade);

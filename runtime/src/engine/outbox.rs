@@ -7,7 +7,7 @@ use super::operation::Operation;
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::transport::Sent;
 
-/// What is kept for one target, in the order in which it is sent.
+/// Operations kept for one target, in the order in which they are sent.
 #[derive(Default)]
 struct Queue {
     operations: VecDeque<Operation<Box<[u8]>>>,
@@ -40,25 +40,25 @@ impl Queue {
 pub(crate) struct Outbox {
     /// By target. No queue is empty.
     queues: RefCell<BTreeMap<usize, Queue>>,
-    /// Whether there is one: every poll reads this.
+    /// Whether there is any queue. Every poll reads this.
     any: Cell<bool>,
-    /// Their bytes, as far as a limit holds for them.
+    /// Bytes of the kept operations, without those that are kept without limit.
     bytes: Cell<usize>,
-    /// Most bytes that are kept for more to be kept: a call that finds more waits.
+    /// Limit of `bytes`. A call whose operation would exceed it waits for room.
     limit: usize,
-    /// The same for handlers, which cannot wait.
+    /// The same for operations of handlers. They fail, since handlers cannot wait.
     handler_limit: usize,
     /// Message ids that are answers, one bit each.
     answers: Cell<u64>,
     /// Message ids whose senders never wait for room, one bit each. Their bytes are not counted.
     unlimited: Cell<u64>,
-    /// What a handler sends now is its own program's, and may be refused.
+    /// Messages sent now are the program's, not those of the library's protocols. In a handler they are refused if there is no room.
     bounded: Cell<bool>,
-    /// What would wait for room now fails instead.
+    /// Operations that would wait for room fail now.
     at_once: Cell<bool>,
 }
 
-/// Puts the bound before back, also in a panic.
+/// Restores the former value of a flag when dropped, also in a panic.
 struct Bounded<'a>(&'a Cell<bool>, bool);
 
 impl Drop for Bounded<'_> {
@@ -68,7 +68,7 @@ impl Drop for Bounded<'_> {
 }
 
 impl Outbox {
-    /// Keeps up to `limit` bytes, and for handlers up to `handler_limit`, or one operation that is longer.
+    /// An outbox that keeps up to `limit` bytes, or up to `handler_limit` for operations of handlers, or a single operation that is longer.
     pub(super) fn new(limit: usize, handler_limit: usize) -> Outbox {
         Outbox { limit, handler_limit: handler_limit.max(limit), ..Outbox::default() }
     }
@@ -96,14 +96,15 @@ impl Outbox {
         self.answers.set(kinds);
     }
 
-    /// Adds message ids, one bit each, that are kept without limit: sending one never blocks for room and is never refused for lack
-    /// of it. What is kept of them takes no part of `message_memory`. For vocabularies whose promise it is.
+    /// Adds message ids, one bit each, that are kept without limit: sending one never blocks for room and is never refused for lack of
+    /// room. Their kept bytes do not count against `message_memory`. For vocabularies that promise this.
     pub(crate) fn set_unlimited(&self, kinds: u64) {
         self.unlimited.set(self.unlimited.get() | kinds);
     }
 
-    /// Sends for a handler's own program: without room it is refused when `BELLWETHER_MESSAGE_MEMORY` bytes are kept. What the
-    /// library's protocols send bounds itself, and is not refused: nobody would send it again.
+    /// Runs `send`, which sends a message of the program. In a handler the message is refused if it has to be kept and
+    /// `BELLWETHER_MESSAGE_MEMORY` bytes are kept already. Messages of the library's protocols are not refused: nothing would send them
+    /// again, and the protocols bound their number.
     ///
     /// # Errors
     /// Those of `send`; [`Error::WouldBlock`].
@@ -112,8 +113,8 @@ impl Outbox {
         send()
     }
 
-    /// Sends one message with `send`, which fails where it would wait for room. Of the program it runs no code but what makes
-    /// bytes of arguments.
+    /// Sends one message with `send`, which fails where it would wait for room. The only code of the program that `send` runs is the one
+    /// that encodes arguments.
     ///
     /// # Errors
     /// Those of `send`; [`Error::WouldBlock`]: then nothing was sent.
@@ -122,7 +123,7 @@ impl Outbox {
         self.bounded(send)
     }
 
-    /// Whether what has no room fails now, and does not wait.
+    /// Whether an operation without room fails now instead of waiting.
     #[inline]
     pub(crate) fn is_at_once(&self) -> bool {
         self.at_once.get()
@@ -148,8 +149,8 @@ impl Outbox {
         self.bytes.get() == 0 || self.bytes.get().saturating_add(len) <= limit
     }
 
-    /// Checks that a handler may have this operation kept. Room may come only after the handler has returned. Only the program puts and
-    /// rings in a handler; the library does not.
+    /// Checks that there is room to keep `operation` of a handler, which cannot wait: room may come only after it has returned. Only
+    /// messages of the program, puts and rings are checked. The library puts and rings nothing in a handler, so puts and rings are the program's.
     ///
     /// # Errors
     /// [`Error::WouldBlock`].
@@ -161,9 +162,9 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether it is kept without a look at the limit.
+    /// Whether `operation` is kept without a check of the limit.
     pub(super) fn is_exempt(&self, operation: &Operation<&[u8]>) -> bool {
-        // For a put at once room was found before.
+        // A caller of `at_once` that puts has checked for room before.
         operation.is_one_of(self.unlimited.get()) || (self.is_at_once() && operation.writes())
     }
 
@@ -180,8 +181,8 @@ impl Outbox {
         if kept.is_one_of(self.unlimited.get()) { 0 } else { kept.len() }
     }
 
-    /// Sends what was kept with `attempt`, for each target until it has no room. A target without room costs one failed attempt, however
-    /// much is kept for it; what is kept for one that is `lost` is dropped. Errors go to `tell`. Returns how many operations were completed.
+    /// Sends kept operations with `attempt`, for each target until it has no room. A target without room costs one failed attempt, however
+    /// much is kept for it. Operations for a target that is `lost` are dropped. Errors go to `tell`. Returns how many operations were completed.
     pub(super) fn retry(
         &self,
         lost: impl Fn(usize) -> Option<Loss>,
@@ -204,7 +205,7 @@ impl Outbox {
                 match attempt(*to, kept) {
                     Ok(Sent::Done) => {}
                     Ok(Sent::NoRoom) => return true,
-                    // It has left just now.
+                    // The target has left since `lost` was asked.
                     Err(Error::PeerLost { cause: Loss::Left, .. }) if is_answer(kept) => {}
                     Err(error) => tell(error),
                 }

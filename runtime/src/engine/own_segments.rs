@@ -29,7 +29,7 @@ pub(crate) struct Segments {
 
 #[derive(Debug, Default)]
 struct Books {
-    /// The registrations, one with each network. Given back when nobody can use the keys any more.
+    /// The registrations, one with each network. Given back when no rank can use the keys any more.
     open: BTreeMap<u32, Vec<Region>>,
     /// Numbers below the highest one used so far that are free.
     free: BTreeSet<u32>,
@@ -84,7 +84,7 @@ impl Segments {
             found.is_some_and(|(Found { start, len }, _)| self.mapped.offset(self.mapped.rank, start, len).is_none())
         };
         let books = self.books.borrow();
-        // The static data is mapped, whatever its address.
+        // The static data is mapped by the peers, although its own address is outside the slot.
         books.open.keys().filter(|number| **number as usize >= SEGMENTS_FIRST).any(is_unmapped)
     }
 
@@ -107,7 +107,7 @@ impl Segments {
         Ok(taken.map(|offset| unsafe { node.slot(*rank).add(offset) }))
     }
 
-    /// Takes back memory that [`Segments::take_memory`] gave, which nobody reaches any more.
+    /// Takes back memory that [`Segments::take_memory`] gave and that no rank accesses any more.
     pub(crate) fn give_memory_back(&self, start: *mut u8, bytes: usize) {
         let MappedSegments { rank, node, layout, .. } = &*self.mapped;
         let offset = start as usize - node.slot(*rank) as usize;
@@ -178,7 +178,7 @@ impl Segments {
         address.filter(|_| is_inside).map(|address| address as *mut u8)
     }
 
-    /// Takes segment `number` out of the table, and tells which ranks are to be asked to forget it.
+    /// Takes segment `number` out of the table. Returns the ranks that have to be asked to forget it.
     pub(super) fn begin_close(&self, number: u32, generation: u64, contexts: &Contexts) -> Vec<usize> {
         let mut books = self.books.borrow_mut();
         books.changes += 1;
@@ -213,7 +213,7 @@ impl Segments {
         waiting.is_empty()
     }
 
-    /// Gives the registration and the number back, when nobody uses them any more.
+    /// Gives the registration and the number back. No rank uses them any more.
     pub(crate) fn end_close(&self, number: u32, generation: u64) {
         let mut books = self.books.borrow_mut();
         books.closing.remove(&(number, generation));

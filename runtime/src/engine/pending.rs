@@ -36,8 +36,8 @@ impl Engine {
         self.do_or_keep(to, Operation::Message { id, ordered: true, header, payload })
     }
 
-    /// Puts `len` bytes to `rank` with `put`, which does not wait for room: what the network does not take now is kept. Room to keep
-    /// all of it is looked for first, so that it goes whole or not at all.
+    /// Puts `len` bytes to `rank` with `put`, which does not wait for room: bytes that the network does not take now are kept. First checks
+    /// that there is room to keep all of them, so that the put is done as a whole or not at all.
     ///
     /// # Errors
     /// Those of `put`; [`Error::WouldBlock`]: then nothing was put.
@@ -176,8 +176,8 @@ impl Engine {
         }
     }
 
-    /// Sends what was kept, for each target until it has no room. A target without room costs one failed attempt, however
-    /// much is kept for it. Returns how many operations were completed.
+    /// Sends kept operations, for each target until it has no room. A target without room costs one failed attempt, however many operations
+    /// are kept for the target. Returns how many operations were completed.
     #[cold]
     pub(super) fn flush_pending(&self) -> usize {
         // The parent sends it.
@@ -193,8 +193,8 @@ impl Engine {
         )
     }
 
-    /// Sends what is kept for `to`, and waits until the network has delivered all that this rank sent, at most `limit`: for a rank
-    /// that is about to end. Delivers nothing, so that it may be called inside a handler.
+    /// For a rank that is about to end: sends the operations kept for `to`, and waits until the network has delivered everything that this
+    /// rank has sent, for at most `limit`. Delivers no message, so it may be called inside a handler.
     #[cold]
     pub(crate) fn hand_out(&self, to: usize, limit: Duration) {
         /// Between two polls; as long as a message is on its way.
@@ -265,7 +265,7 @@ mod tests {
                 for round in 1..=2 {
                     if world.rank() == 0 {
                         world.send(1, flood, &[])?;
-                        // The answer to a call is kept, whatever else is.
+                        // The answer to a call is kept, however much else is kept.
                         let call = world.call(1, 5u64, |_, x| (x, vec![7u8; 10_000]))?;
                         while rounds.load(Ordering::Acquire) < round {
                             std::thread::yield_now();

@@ -1,6 +1,6 @@
 //! Which parts of a slot are registered with the network, and under which keys.
 //!
-//! A network pins what is registered, so a slot is registered piece by piece as it is backed with memory. Each rank
+//! A network pins registered memory, so a slot is registered piece by piece as it is backed with memory. Each rank
 //! keeps a table of its pieces in its own slot; peers copy it when they meet an offset that is not in their copy. The
 //! table, which is in no order, only grows, and an entry is whole before the count says that it is there, so the count is read first.
 
@@ -23,8 +23,7 @@ pub(super) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == PIECE_LEN);
 
-/// What a rank tells about how to reach it over one network: the address of its interface, and the table of its
-/// pieces.
+/// The record by which a rank is reached over one network: the address of its interface, and the table of its pieces.
 #[derive(Debug)]
 pub(super) struct Connection {
     node: Arc<NodeMemory>,
@@ -126,24 +125,24 @@ impl<K> Registration<K> {
         Registration { start, end, key }
     }
 
-    /// Whether `offset` is in it.
+    /// Whether `offset` is in the piece.
     #[inline(always)]
     pub(super) fn contains(&self, offset: usize) -> bool {
         self.start <= offset && offset < self.end
     }
 
-    /// Bytes from the start of the piece to `offset`, which is in it.
+    /// Bytes from the start of the piece to `offset`, which is in the piece.
     pub(super) fn within(&self, offset: usize) -> u64 {
         (offset - self.start) as u64
     }
 
-    /// Bytes from `offset`, which is in it, to the end of the piece.
+    /// Bytes from `offset`, which is in the piece, to the end of the piece.
     pub(super) fn left(&self, offset: usize) -> usize {
         self.end - offset
     }
 }
 
-/// What is known here of a peer's registered pieces, and how to learn more.
+/// The known part of a peer's table of registered pieces, and how to learn more.
 #[derive(Debug)]
 pub(super) struct KeyTable<K> {
     pieces: Vec<Registration<K>>,
@@ -158,7 +157,7 @@ pub(super) struct KeyTable<K> {
     at_once: usize,
 }
 
-/// What is being learned of a table.
+/// The part of a table that is being read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Learning {
     Nothing,
@@ -173,14 +172,14 @@ enum Learning {
     },
 }
 
-/// What a search for an offset found.
+/// The result of a search for an offset.
 #[derive(Debug)]
 pub(super) enum Search<'a, K> {
     /// In this piece.
     In(&'a Registration<K>),
     /// Not known yet: these bytes of the peer's slot tell more. Ask for them, and call [`KeyTable::ask`].
     Ask { offset: usize, len: usize },
-    /// Not known yet: what was asked for has not come.
+    /// Not known yet: the bytes that were asked for have not come.
     Wait,
     /// In no piece.
     Nowhere,
@@ -246,7 +245,7 @@ impl<K> KeyTable<K> {
         }
     }
 
-    /// What [`Search::Ask`] names is on its way.
+    /// Called when the part that [`Search::Ask`] names was requested.
     pub(super) fn ask(&mut self) {
         match &mut self.learning {
             Learning::Count { asked } | Learning::Entries { asked, .. } => *asked = true,
@@ -254,13 +253,13 @@ impl<K> KeyTable<K> {
         }
     }
 
-    /// What was asked for did not come: it is to be asked for again.
+    /// Called when the request has failed: the part has to be requested again.
     pub(super) fn fail(&mut self) {
         self.learning = Learning::Nothing;
         self.missed.clear();
     }
 
-    /// Takes in what was asked for; `unpack` reads a key.
+    /// Takes in the part that was requested. `unpack` reads a key.
     ///
     /// # Errors
     /// [`Error::Io`] for bytes that are no table; of `unpack`.
@@ -347,7 +346,7 @@ mod tests {
         table
     }
 
-    /// What the slot holds there, as a get would bring it.
+    /// The bytes of the slot there, as a get would bring them.
     fn get(record: &Connection, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         // SAFETY: inside the control area.
@@ -355,7 +354,7 @@ mod tests {
         bytes
     }
 
-    /// Finds `offset` until the answer is final; tells the piece, how far in it and what is left, and the fetches.
+    /// Looks `offset` up until the answer is final. Returns the piece, the offset in the piece, the bytes left of it, and the number of fetches.
     fn find(table: &mut KeyTable<u8>, record: &Connection, offset: usize) -> (Option<(u8, u64, usize)>, usize) {
         for fetches in 0.. {
             let (from, len) = match table.find(offset) {

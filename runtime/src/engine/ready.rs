@@ -1,9 +1,9 @@
-//! What a wait for the first of several things asks of each.
+//! The question that a wait for the first of several operations asks each of them.
 
-/// What `Engine::wait_ready` waits for. It is asked without taking what it gives.
+/// An operation that `Engine::wait_ready` waits for. Asking does not take its result.
 pub trait Ready {
-    /// Whether a wait for it would return at once, with its result or its error. Goes on with it as far as it can, but makes no other
-    /// progress.
+    /// Whether a wait for this operation would return at once, with its result or its error. Advances the operation as far as possible, but
+    /// makes no other progress.
     fn is_ready(&mut self) -> bool;
 
     /// The address of the engine that drives it, if only one does.

@@ -75,7 +75,7 @@ impl Issuer for &Engine {
     }
 }
 
-/// What a rank has to remember of its operations over networks, beside what the networks keep.
+/// State of a rank's operations over networks, beside the state of the networks.
 #[derive(Default)]
 pub(super) struct Remote {
     /// A ring over a network may still be in flight.
@@ -100,7 +100,7 @@ impl Remote {
         self.has_nudges.get()
     }
 
-    /// `rank` has to be woken as soon as what was written there is in effect, or, if it is `due`, as soon as there is room.
+    /// `rank` has to be woken as soon as the writes to it are in effect, or, if the wake-up is `due`, as soon as there is room.
     pub(super) fn owe_nudge(&self, rank: usize, due: bool) {
         let mut nudges = self.nudges.borrow_mut();
         match nudges.iter_mut().find(|nudge| nudge.0 == rank) {
@@ -150,7 +150,7 @@ impl Engine {
         let lanes = || self.interface.largest_message();
         match self.networks.is_empty() {
             true => lanes(),
-            // At most half of what lanes hold, so that two messages fit there.
+            // At most half of the bytes that lanes hold, so that two messages fit there.
             false if self.routes.is_mixed() => self.networks.largest_message().min(lanes() / 2),
             false => self.networks.largest_message(),
         }
@@ -255,7 +255,7 @@ impl Engine {
             waiting.publish_together(together);
             if !self.sleep_virtual(pace, end) {
                 // The scheduler tells one rank at a time that no rank goes on. A rank in `survivors` does not give up: ranks in other
-                // calls hear of the leaver next, and then join it.
+                // calls are told next, find that a rank has left, and then join the agreement.
                 if self.failures.are_ignored() && self.job.any_left() && told < TOLD {
                     told += 1;
                     continue;
@@ -339,7 +339,7 @@ impl Engine {
         self.put_remote(rank, offset, bytes, false)
     }
 
-    /// As [`Engine::remote_put`], for what the target waits for.
+    /// As [`Engine::remote_put`], for data that the target waits for.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -347,7 +347,7 @@ impl Engine {
         if self.routes.is_mapped(rank) {
             // SAFETY: the caller guarantees an aligned word of a mapped slot, which only this rank writes.
             let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
-            // Pairs with the Acquire load of the rank that waits for it.
+            // Pairs with the Acquire load of the rank that waits for the flag.
             word.store(flag, Ordering::Release);
             self.wake_if_asleep(rank);
             return Ok(());
@@ -355,8 +355,8 @@ impl Engine {
         self.put_remote(rank, offset, &flag.to_ne_bytes(), true)
     }
 
-    /// Writes a word at `offset` of the slot of `rank`, which is reached over a network, after what was put there before. The target may
-    /// wait for it.
+    /// Writes a word at `offset` of the slot of `rank`, which is reached over a network, after all earlier puts there. The target may wait
+    /// for the word.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -397,7 +397,7 @@ impl Engine {
 
     /// As [`Engine::remote_put`], of `len` bytes at `own` of this rank's slot, which exist. From [`STRAIGHT`] bytes on they are not
     /// copied: the caller leaves them unchanged until the put is in effect. Blocks until there is room; in a call that answers at once it
-    /// copies what has none.
+    /// copies the bytes for which there is no room.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -429,7 +429,7 @@ impl Engine {
         self.remote_put(rank, offset, &bytes)
     }
 
-    /// Adds one to the word at `offset` of the slot of `rank`, which exists, after what was put there before.
+    /// Adds one to the word at `offset` of the slot of `rank`, which exists, after all earlier puts there.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -496,7 +496,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Does an atomic at `offset` of the slot of `rank`, which exists, and returns the former value. Waits for it.
+    /// Does an atomic at `offset` of the slot of `rank`, which exists. Waits for the former value and returns it.
     ///
     /// # Errors
     /// As [`Engine::remote_get`].

@@ -85,13 +85,13 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     /// Posts a flush. Its answer comes when everything posted to `rank` so far is in effect there or, without `effect`, when the
     /// sources may be reused.
     fn flush_connection(&self, rank: usize, effect: bool) -> transport::Result<Option<Arc<Answer>>>;
-    /// Ends with an error what this interface has in flight to `rank`, which counts as lost: it failed, or another interface of this rank
-    /// lost its connection there. Afterwards this interface reaches `rank` no more, and nothing that was in flight touches memory of a
-    /// caller; the answers end in a later [`RemoteAccess::progress`]. Over verbs it blocks until the device has stopped, for three seconds
-    /// at most, in which this rank serves no peer.
+    /// Ends the operations of this interface in flight to `rank` with an error. `rank` counts as lost: it failed, or another interface of
+    /// this rank lost its connection there. Afterwards this interface does not reach `rank` any more, and no operation that was in flight
+    /// touches memory of a caller; the answers end in a later [`RemoteAccess::progress`]. Over verbs this blocks until the device has
+    /// stopped, for three seconds at most, in which this rank serves no peer.
     fn cancel(&self, rank: usize);
-    /// Drops the endpoint to `rank` and what is known of that rank, if there is one, unless something is under way there, or answers are
-    /// under way at all. Whether there is none now: the next operation makes another one. Only of an interface to which no rank sends.
+    /// Drops the endpoint to `rank`, if there is one, and the state for that rank, unless an operation there, or any answer, is in flight.
+    /// Returns whether there is no endpoint now: the next operation makes another one. Only for an interface to which no rank sends.
     fn disconnect(&self, rank: usize) -> bool;
     /// Whether all puts and rings are in effect. An error names the rank where they never will be.
     fn flush(&self) -> std::result::Result<bool, (usize, transport::Error)>;
@@ -121,7 +121,7 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn largest_get(&self) -> usize;
     /// Its name, for people.
     fn name(&self) -> &'static str;
-    /// What protects data on it.
+    /// How data on this network is protected.
     fn protection(&self) -> Protection;
 }
 
@@ -158,7 +158,7 @@ pub(crate) trait Pace: SimulatedPeers {
     fn now(&self) -> Duration;
     /// Blocks until something happens to this rank, or until the time `until`. `false`: nothing can happen any more.
     fn block(&self, until: Option<Duration>) -> bool;
-    /// Lets `time` pass, whatever happens meanwhile.
+    /// Lets `time` pass; no event ends this early.
     fn pause(&self, time: Duration);
     /// How often this rank was notified so far.
     fn notices(&self) -> u64;
@@ -171,12 +171,12 @@ pub(crate) enum Fetched {
     Later(Arc<Answer>),
 }
 
-/// The answer to a get, an atomic or a flush. Shared with the network, so that a caller may stop waiting for it.
+/// The answer to a get, an atomic or a flush. Shared with the network, so that a caller may stop waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(super) word: AtomicU64,
     bytes: OnceLock<Vec<u8>>,
-    /// Where the bytes of a get go, if somebody has lent memory for them: address and length.
+    /// Where the bytes of a get go, if a caller has lent memory for them: address and length.
     lent: Mutex<Option<(usize, usize)>>,
     has_ended: AtomicBool,
     error: Mutex<Option<transport::Error>>,
@@ -212,7 +212,7 @@ impl Answer {
         self.has_ended.store(true, Ordering::Release);
     }
 
-    /// Makes it the answer of a further operation. Nobody else has it.
+    /// Makes this the answer of a further operation. There is no other reference to it.
     pub(super) fn reset(&self) {
         *self.error.lock() = None;
         self.has_ended.store(false, Ordering::Relaxed);

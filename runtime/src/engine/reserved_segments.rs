@@ -1,7 +1,7 @@
 //! The reserved segments of every rank: number 0 is the symmetric heap, number 1 the symmetric static data.
 //!
-//! They are opened by no call and are never closed, so an access to them needs no look-up that a close could race with. What lies in
-//! them belongs to typed handles and to the program's variables. So the safe calls that take a number refuse 0 and 1.
+//! They are opened by no call and are never closed, so an access to them needs no look-up that a close could race with. Their memory
+//! belongs to typed handles and to the program's variables. So the safe calls that take a number refuse 0 and 1.
 
 use std::sync::atomic::Ordering;
 

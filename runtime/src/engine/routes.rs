@@ -45,7 +45,7 @@ pub(crate) struct Routes {
     rank: usize,
     ranks: usize,
     mapping: Mapping,
-    /// Time is virtual: a store to another rank's memory is an event that the simulator has to hear of.
+    /// Time is virtual: the simulator has to be notified of a store to another rank's memory.
     is_virtual: bool,
     /// A code for each rank; none where all are mapped.
     codes: Arc<[AtomicU8]>,

@@ -2,7 +2,7 @@
 //!
 //! # Look-up
 //! A rank that wants to reach a segment of another one copies that rank's table ([`crate::memory::segments`]) by gets, once;
-//! the owner does nothing for it. When it registers another segment, the owner writes its count of changes into the slots of
+//! the owner takes no part in that. When it registers another segment, the owner writes its count of changes into the slots of
 //! all ranks that have a copy, so a copy whose count is the owner's is complete, and a miss costs no round trip. On the same
 //! node the table is mapped, and is read for each operation.
 //!
@@ -17,7 +17,7 @@
 //!    finds the entry cleared, or the owner finds the reader.
 //! 3. The owner sends `REVOKE` to the ranks that it found. Such a rank drops the entry, and everything that is posted from
 //!    then on is an error there. It answers `REVOKED`, with a fence before it: the network orders a message after earlier puts,
-//!    gets, atomics and messages, so when the owner has the answer, nothing of that rank is under way to the segment.
+//!    gets, atomics and messages, so when the owner has the answer, no operation of that rank on the segment is in flight.
 //! 4. A get of the table that was under way when `REVOKE` came may bring the entry as it was before. Its answer is thrown
 //!    away, and the get is made again.
 //! 5. The owner waits for all answers, or for the end of the ranks that give none, before it gives back the registration and
@@ -25,8 +25,8 @@
 //!
 //! In a job over several nodes, ranks of one node are mapped, but do atomics on each other's segments, and on their own, by the
 //! network: all changes of a word are then the network's ([`super::Routes`]). Such a rank copies the table over the network, too.
-//! Its `REVOKED` goes through a lane, which orders nothing behind what the network carries, so a flush of the network comes
-//! before it. A rank with a copy of its own table sends `REVOKE` to itself.
+//! Its `REVOKED` goes through a lane. A lane orders no message behind operations over the network, so a flush of the network comes before
+//! the `REVOKED`. A rank with a copy of its own table sends `REVOKE` to itself.
 //!
 //! A context of the owner sets no word: before it reads the table its count becomes odd, and the owner waits, when it has cleared the
 //! entry, until each count that is odd has changed.
@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) len: usize,
 }
 
-/// The answer to an owner that closes a segment, sent when nothing of this rank is under way to it.
+/// The answer to an owner that closes a segment, sent when no operation of this rank on the segment is in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answering {
     /// The rank that closes the segment.
@@ -67,7 +67,7 @@ pub(crate) struct Answering {
     pub(crate) generation: u64,
 }
 
-/// What a network does with segments.
+/// The operations of a network on segments.
 pub(crate) trait RemoteSegments {
     /// Whether puts and gets are done while the target does nothing.
     fn reaches_idle(&self) -> bool;
@@ -155,7 +155,7 @@ impl Engine {
         let found = Found { start: start as usize, len };
         let entered = self.segments.enter(number, found, registered, |from, to| self.grew(from, to));
         let generation = entered.inspect_err(|_| self.segments.give_number_back(number))?;
-        // It is registered and shown, whatever becomes of the message: a rank that does not get it looks the number up, or sends a message.
+        // The segment is registered and in the table even if the messages fail: a rank that gets none looks the number up, or sends a message.
         let _ = self.tell_changes(NAME);
         Ok((number, generation))
     }
@@ -194,7 +194,7 @@ impl Engine {
                 outcome = network.show_word(rank, self.segments.word_for(network.holds_of(rank)));
                 !matches!(outcome, Ok(false))
             });
-            // Nobody misses this at a rank that is gone.
+            // A rank that is gone does not need this word: errors there are ignored.
             if self.job.loss(rank).is_none() {
                 waited?;
                 outcome.map_err(|error| self.remote_error(error, rank, doing))?;
@@ -205,7 +205,7 @@ impl Engine {
 
     /// Whether all `len` bytes at `address` of `rank`, which is reached over a network, lie in its segments. Waits for the
     /// network where the copy of its table is not known to be complete, but not inside a handler, nor where that would take
-    /// progress at the target: there only what is known counts.
+    /// progress at the target: there only the present copy counts.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -238,8 +238,7 @@ impl Engine {
         outcome.map(drop).map_err(|error| self.remote_error(error, rank, doing))
     }
 
-    /// Segment `number` of `rank`, which exists, if there is one. What is found stays registered until this rank has
-    /// answered a `REVOKE`.
+    /// Segment `number` of `rank`, a rank of the job, if there is such a segment. It stays registered until this rank has answered a `REVOKE`.
     ///
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::InsideHandler`] where the table is not known here.
@@ -301,14 +300,14 @@ impl Engine {
         self.segments.all_acknowledged(number, generation) && !self.tasks.fill(number, generation)
     }
 
-    /// Drops what is known of a segment that its owner closes, and answers when nothing of this rank is under way to it. What is posted
-    /// there from now on is an error.
+    /// Drops the copied entry of a segment that its owner closes, and answers when no operation of this rank on the segment is in flight.
+    /// Operations that are posted to the segment from now on fail.
     pub(crate) fn forget_segment(&self, answer: Answering) {
         let (owner, mut own) = (answer.owner, None);
         if !self.networks.is_empty() {
             let network = self.networks.to(owner);
             network.forget(owner, answer.number, answer.generation);
-            // A lane orders nothing behind what the network carries.
+            // A lane orders no message behind operations over the network, so the network is flushed first.
             own = (self.routes.has_lane(owner) && network.holds_of(owner)).then_some(Flush::None);
         }
         let leaving = self.contexts.leave(answer, own);

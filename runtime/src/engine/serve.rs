@@ -55,9 +55,9 @@ impl Engine {
         }
     }
 
-    /// Makes progress, and sleeps in the descriptor when nothing is left, until the work of other threads is over, which a signal announces
-    /// if the [`Ending`] asks for it. Does not check for failed peers, and returns early if the memory of the job is lost: the next call
-    /// reports both. In virtual time it polls. In a forked child, which has no other threads, it returns at once.
+    /// Makes progress, and sleeps in the descriptor when nothing is left, until the work of other threads is over. A signal announces that
+    /// end if the [`Ending`] asks for a signal. Does not check for failed peers, and returns early if the memory of the job is lost: the
+    /// next call reports both. In virtual time it polls. In a forked child, which has no other threads, it returns at once.
     ///
     /// # Panics
     /// With the first panic of a handler, when the work is over: the work may need progress until then.

@@ -41,12 +41,13 @@ impl Local {
     }
 }
 
-/// What makes progress with requests that have to end, where a wait has ended early: by an error, or by a panic.
+/// Makes progress for requests that have to end although a wait has ended early, by an error or a panic.
 pub(super) trait Drive {
     /// Makes progress once, and runs no handler. Where there was no progress, a little time passes. The peer may do the same at the same
     /// time: on the world's thread this serves requests of peers too; elsewhere the world's thread serves them.
     fn drive(&self);
-    /// Cancels what is in flight to `rank` if nobody answers it any more, as for [`RemoteAccess::cancel`]: the network may not notice.
+    /// Cancels the operations in flight to `rank` if they will not be answered any more, as for [`RemoteAccess::cancel`]: the network may
+    /// not notice that by itself.
     fn cancel_if_lost(&self, rank: usize);
 }
 
@@ -60,8 +61,8 @@ impl Drive for Engine {
         }
     }
 
-    /// A lost connection of a context is none of this interface's: a peer that lives answers, and gets room for its messages back over
-    /// this connection. If this interface has lost it, the network has ended what was in flight.
+    /// A lost connection of a context does not concern this interface: a peer that lives still answers, and gets room for its messages
+    /// back, over this interface's own connection. If this interface has lost its connection, the network has ended the operations in flight.
     fn cancel_if_lost(&self, rank: usize) {
         if self.job.loss(rank).is_some() {
             self.networks.to(rank).cancel(rank);
@@ -84,7 +85,7 @@ fn drive_until(driver: &impl Drive, rank: usize, is_over: impl Fn() -> bool) {
     }
 }
 
-/// A transfer of memory of the caller's. Its drop waits until the network no longer uses the memory, whatever else has happened.
+/// A transfer of the caller's memory. In every case its drop waits until the network no longer uses the memory.
 pub(super) struct Lasting<'a, D: Drive> {
     pub(super) driver: &'a D,
     pub(super) transfer: Transfer,
@@ -120,7 +121,7 @@ impl InFlight {
         InFlight { region: ManuallyDrop::new(region), hold: ManuallyDrop::new(hold), answers: Vec::new() }
     }
 
-    /// Posts what there is room for of a put of the whole buffer to `offset` of `rank`, of which `done` bytes are posted. `true`: all is.
+    /// Posts a put of the whole buffer to `offset` of `rank`, as far as there is room. `done` bytes are posted already. `true`: all are posted.
     ///
     /// # Errors
     /// Those of the network.
@@ -200,8 +201,7 @@ impl PutsBuffers for Engine {
     }
 }
 
-/// A buffer of which requests are posted. When it is dropped, after an error or in a panic too, its stream tracks the requests in
-/// flight.
+/// A buffer that is being put by several requests. When this is dropped, after an error or in a panic too, the stream tracks the requests in flight.
 struct Posting<'a, S: PutsBuffers> {
     stream: &'a S,
     doing: &'static str,
@@ -212,7 +212,7 @@ struct Posting<'a, S: PutsBuffers> {
 
 impl<S: PutsBuffers> Drop for Posting<'_, S> {
     fn drop(&mut self) {
-        // SAFETY: the last use of it.
+        // SAFETY: the field is not used after this.
         let flight = unsafe { ManuallyDrop::take(&mut self.flight) };
         self.stream.track_buffer(self.doing, self.rank, flight, std::mem::take(&mut self.events));
     }
@@ -322,7 +322,7 @@ impl Engine {
         unsafe { put_buffer(self, DOING, (rank, offset), region, hold, events) }
     }
 
-    /// As [`Engine::put_buffer`], but does not wait: what the network does not take now is copied and kept. The caller has looked for room.
+    /// As [`Engine::put_buffer`], but does not wait: bytes that the network does not take now are copied and kept. The caller has checked for room.
     ///
     /// # Errors
     /// As [`Engine::put_buffer`].
@@ -340,12 +340,12 @@ impl Engine {
         let (start, len) = (region.address().cast_const(), region.len());
         let (mut flight, mut done) = (InFlight::new(region, hold), 0);
         let network = self.networks.to(rank);
-        // SAFETY: the caller's; the flight is tracked below, whatever the outcome.
+        // SAFETY: the caller's; the flight is tracked below, also after an error.
         let post = || unsafe { flight.go_on(network, (rank, offset), &mut done) }.map(|all| all.then_some(()));
         let outcome = self.try_ask(DOING, rank, post).and_then(|all| match all {
             Some(()) => Ok(()),
             None => {
-                // SAFETY: what is left of the region, which is readable, as the caller guarantees.
+                // SAFETY: the rest of the region, which is readable, as the caller guarantees.
                 let rest = unsafe { std::slice::from_raw_parts(start.add(done), len - done) };
                 self.outbox.at_once(|| self.remote_put(rank, offset + done, rest))
             }

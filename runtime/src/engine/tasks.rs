@@ -1,4 +1,4 @@
-//! What goes on while its rank polls or waits: tasks, and operations with events.
+//! Background work of a rank, advanced while the rank polls or waits: tasks, and operations with events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,12 +7,11 @@ use std::rc::Weak;
 use super::operation::{Due, Event, Filled, Step, Tracked};
 use super::track::Tracking;
 
-/// Something that goes on while its rank polls or waits, whatever for.
+/// A task that advances while its rank polls or waits for anything.
 pub trait Background {
-    /// Goes on as far as it can without waiting. Whether there is more to do. Runs within a poll, so it neither polls nor
-    /// waits itself.
+    /// Advances as far as possible without waiting. Returns whether there is more to do. Runs within a poll, so it neither polls nor waits itself.
     fn advance(&self) -> bool;
-    /// Whether other ranks wait for it: then it goes on also in a wait inside a future. It polls no future itself.
+    /// Whether other ranks wait for this task: then it advances also in a wait inside a future. The task polls no future itself.
     fn is_owed(&self) -> bool {
         false
     }
@@ -29,11 +28,11 @@ pub(crate) struct Tasks {
     tracking: RefCell<Tracking>,
     /// Whether there may be one of either: every poll reads this.
     any: Cell<bool>,
-    /// A wait of this engine is polling a future now, and makes progress for it.
+    /// A wait of this engine is polling a future now, and makes progress meanwhile.
     driving: Cell<bool>,
 }
 
-/// Somebody drives futures as long as this lives, also through a panic of one.
+/// As long as this lives, a wait drives futures. The drop restores the state before, also if a future panics.
 pub(super) struct Driving<'a> {
     flag: &'a Cell<bool>,
     outer: bool,
@@ -46,18 +45,18 @@ impl Drop for Driving<'_> {
 }
 
 impl Tasks {
-    /// Whether a poll has something to go on with.
+    /// Whether there may be background work for a poll.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.any.get()
     }
 
-    /// The next poll looks whether there is something to go on with.
+    /// Makes the next poll look for background work.
     pub(super) fn mark(&self) {
         self.any.set(true);
     }
 
-    /// Lets `task` go on at every poll, until it has nothing more to do or is dropped.
+    /// Advances `task` in every poll, until it has nothing more to do or is dropped.
     pub(crate) fn add(&self, task: Weak<dyn Background>) {
         self.list.borrow_mut().push(task);
         self.any.set(true);
@@ -68,12 +67,12 @@ impl Tasks {
         self.list.borrow().iter().all(|task| task.upgrade().is_none_or(|task| task.notes_steps()))
     }
 
-    /// Takes the tasks out, so that those that go on can add others.
+    /// Takes the tasks out, so that tasks that are being advanced can add others.
     pub(super) fn take(&self) -> Vec<Weak<dyn Background>> {
         self.list.take()
     }
 
-    /// Puts back what [`Tasks::take`] gave, before what was added since. `more`: polls also have something else to go on with.
+    /// Puts back the tasks that [`Tasks::take`] gave, in front of those added since. `more`: polls also have other work.
     pub(super) fn put_back(&self, mut list: Vec<Weak<dyn Background>>, more: impl FnOnce() -> bool) {
         let mut added = self.list.borrow_mut();
         list.append(&mut added);
@@ -89,7 +88,7 @@ impl Tasks {
         Driving { flag: &self.driving, outer: self.driving.replace(true) }
     }
 
-    /// Whether a wait of this engine polls a future now, and makes progress for it.
+    /// Whether a wait of this engine polls a future now, and makes progress meanwhile.
     #[inline]
     pub(super) fn is_driving(&self) -> bool {
         self.driving.get()
@@ -126,7 +125,7 @@ impl Tasks {
         tracking.due.append(&mut due);
     }
 
-    /// Lets `add` add events that have happened. A poll runs what is due.
+    /// Lets `add` add events that have happened. A poll runs their actions.
     pub(super) fn add_due(&self, add: impl FnOnce(&mut VecDeque<Due>)) {
         add(&mut self.tracking.borrow_mut().due);
         self.any.set(true);

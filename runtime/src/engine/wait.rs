@@ -127,7 +127,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// What suits `ranks` ranks on `cores` cores.
+    /// The patience for `ranks` ranks on `cores` cores.
     pub fn new(ranks: usize, cores: usize, spins: Option<u32>, supervised: bool) -> Patience {
         let crowded = ranks > cores;
         // The numbers are chosen, but for the yields: with 16 of them a barrier of 8 ranks on 2 cores takes 5.4 us, 8.8 before.
@@ -320,7 +320,7 @@ impl Engine {
                 waiting.publish();
                 waiting.publish_together(self.waits_together());
                 if self.job.any_left() || self.others_leaving() {
-                    // A rank in `survivors` does not give up here: ranks in other calls hear of the leaver first, and then join it.
+                    // A rank in `survivors` does not give up here: ranks in other calls find the rank that left first, and then join the agreement.
                     if !self.failures.are_ignored() {
                         self.check_standstill(doing, &mut standstill)?;
                     }
@@ -343,12 +343,12 @@ impl Engine {
     pub(super) fn may_come_unseen(&self) -> bool {
         let unseen = self.networks.is_silent() && self.job.ranks_here() < self.size;
         let others = self.turn_others();
-        // What a future of a context waits for comes by that one's interface.
+        // A future of a context waits for events of that context's interface, which do not wake this rank.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
         self.outbox.any() || self.remote.owes_nudges() || self.failures.has_doubts() || unseen || others || elsewhere
     }
 
-    /// Sends what is left to send, and goes on in the background. Whether anything moved.
+    /// Sends kept operations, and advances background work. Returns whether anything was done.
     pub(super) fn flush(&self) -> bool {
         (self.outbox.any() && self.flush_pending() != 0) | (self.tasks.any() && self.turn_background() != 0)
     }
@@ -412,10 +412,10 @@ impl Engine {
     }
 }
 
-/// A rank that waits, when it has polled and yielded in vain.
+/// A waiting rank that has polled and yielded without result.
 struct Waits<'a> {
     engine: &'a Engine,
-    /// Of the sleep.
+    /// Limit of the sleep.
     limit: Duration,
     ready: &'a mut dyn FnMut() -> bool,
 }
@@ -475,8 +475,8 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Shows whether only collective calls of other ranks can end this wait. What it waits in was told before. A rank that has done a
-    /// step since shows another number.
+    /// Publishes whether only collective calls of other ranks can end this wait. The call that it waits in was published before. A rank
+    /// that has done a step since publishes another number.
     pub(super) fn publish_together(&mut self, together: bool) {
         let waiting = &self.engine.waiting;
         let now = together.then(|| waiting.steps.get());

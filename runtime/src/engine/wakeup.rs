@@ -1,7 +1,7 @@
 //! A descriptor that becomes readable when something comes, for ranks that wait in poll(2) or in another program's loop of events.
 //!
 //! It is an epoll descriptor of four kinds of sources: a socket that mapped peers ring, an eventfd that this process's own threads write,
-//! the descriptors of the networks, and a timer for what nothing announces. `sleep/README.md` says how no wake-up is lost.
+//! the descriptors of the networks, and a timer for events that no source announces. `sleep/README.md` says how no wake-up is lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,8 +25,8 @@ use crate::transport::Events;
 
 /// Between looks at what nothing announces. Chosen: the latency that it may add; see `Engine::sleep`.
 pub(super) const UNANNOUNCED: Duration = Duration::from_millis(1);
-/// Longest time that an armed descriptor stays silent. Then its rank looks for dead peers where nobody supervises them, and finds what a
-/// failed ring did not tell it. Chosen: 20 wake-ups a second cost nothing.
+/// Longest time that an armed descriptor stays silent. Then its rank looks for dead peers where they have no supervisor, and for events
+/// that a failed ring did not announce. Chosen: 20 wake-ups a second cost nothing.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// Tasks that wait before those of dropped futures are looked for. Chosen.
 const TASKS: usize = 64;
@@ -138,7 +138,7 @@ pub(crate) struct Wakeup {
     looked: Cell<Option<Instant>>,
     /// For tests: see [`Wakeup::trust_announcements`].
     trusts: Cell<bool>,
-    /// Tasks that wait for something of this rank, by what their wakers are.
+    /// Tasks that wait for an event of this rank, by the [`key`] of their wakers.
     tasks: RefCell<HashMap<(usize, usize), Waker>>,
     /// With so many all are woken: those of dropped futures do not come back.
     tasks_max: Cell<usize>,
@@ -189,7 +189,7 @@ impl Wakeup {
         self.gathered.as_fd()
     }
 
-    /// What any thread writes to make the descriptor readable.
+    /// The eventfd that any thread writes to make the descriptor readable.
     pub(crate) fn signals(&self) -> &Arc<OwnedFd> {
         &self.signals
     }
@@ -260,8 +260,8 @@ impl Wakeup {
         debug_assert!(set.is_ok(), "a valid time for a timer of ours");
     }
 
-    /// Makes the descriptor readable after at most `time`, and not at once. Leaves a timer alone that expires in that time, but not soon: most
-    /// armings then need no system call for it.
+    /// Makes the descriptor readable after at most `time`, and not at once. A timer that expires in that time, but not soon, is left as it
+    /// is: most armings then need no system call.
     fn restart_alarm(&self, time: Duration) {
         let now = Instant::now();
         let fits = |(due, _): (Instant, Duration)| due >= now + time / 2 && due <= now + time;
@@ -319,7 +319,7 @@ impl Wakeup {
     }
 }
 
-/// What tells tasks apart.
+/// The key that tells tasks apart.
 pub(super) fn key(waker: &Waker) -> (usize, usize) {
     (waker.data() as usize, std::ptr::from_ref(waker.vtable()) as usize)
 }
@@ -405,7 +405,7 @@ impl Engine {
         Ok(wakeup)
     }
 
-    /// Arms: what comes from now on makes the descriptor readable. `false`: something has come already, or was signalled.
+    /// Arms: events that come from now on make the descriptor readable. `false`: an event has come already, or was signalled.
     ///
     /// # Errors
     /// [`Error::InsideHandler`], [`Error::Forked`], [`Error::MemoryLost`].
@@ -443,7 +443,7 @@ impl Engine {
         Ok(armed)
     }
 
-    /// Looks for dead peers where nobody else does, if that is due.
+    /// Looks for dead peers where no supervisor does, if that is due.
     fn look_for_dead(&self, wakeup: &Wakeup) {
         let is_due = |looked: &Instant| looked.elapsed() >= CHECK_EVERY;
         if !self.job.supervised() && self.networks.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
@@ -452,7 +452,7 @@ impl Engine {
         }
     }
 
-    /// The timer of an armed descriptor: for what may come unannounced, and for rings that failed.
+    /// The timer of an armed descriptor: for events that may come unannounced, and for rings that failed.
     fn longest_silence(&self, wakeup: &Wakeup) -> Option<Duration> {
         let is_brief = self.may_come_unseen() || self.job.may_be_unreachable(self.rank);
         let brief = is_brief.then_some(UNANNOUNCED);
@@ -460,8 +460,8 @@ impl Engine {
         [brief, self.networks.longest_sleep(), look].into_iter().flatten().min()
     }
 
-    /// Whether the descriptor becomes readable within `limit`, by something other than a look for dead peers of an armed descriptor. In
-    /// virtual time that is a limit of it. Makes no progress.
+    /// Whether the descriptor becomes readable within `limit`, for another reason than the regular look for dead peers. In virtual time
+    /// `limit` is a virtual time too. Makes no progress.
     ///
     /// # Errors
     /// Those of the system; [`Error::Forked`]; in virtual time [`Error::Standstill`] if nothing can come any more.
@@ -519,7 +519,7 @@ impl Engine {
             if end.is_some_and(|end| pace.now() >= end) {
                 return Ok(false);
             }
-            // It is armed all the time: notices tell what came.
+            // In virtual time the descriptor counts as armed all the time: notices announce each event.
             let armed = self.wakeup.armed.replace(false);
             let goes_on = self.sleep_virtual(pace, end);
             if armed {
@@ -561,7 +561,7 @@ impl Engine {
             && (self.networks.is_empty() || matches!(wakeup.poll(Some(Duration::ZERO)), Ok(false)))
     }
 
-    /// What drives the tasks of this rank, if there is such a driver and no wait does now.
+    /// The wake-up of the driver of this rank's tasks, if there is a driver and no wait drives them now.
     pub(super) fn driver(&self) -> Option<Rc<Wakeup>> {
         if !self.wakeup.has_drivers() || self.tasks.is_driving() || !self.is_own() {
             return None;
@@ -584,7 +584,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a driver does when the descriptor is readable: makes progress until nothing is left, wakes the tasks that wait, and arms.
+    /// Called by a driver when the descriptor is readable: makes progress until nothing is left, wakes the tasks that wait, and arms.
     ///
     /// # Errors
     /// As [`Engine::arm`] and [`Engine::poll_alive`]. It arms before it returns an error of the latter: the next turn is due when something comes.
@@ -608,13 +608,13 @@ impl Engine {
                 return Ok(());
             }
         }
-        // Others of the program's tasks have their turn first.
+        // The program's other tasks have their turn first.
         wakeup.make_readable();
         Ok(())
     }
 
-    /// What a future does that is not ready: with a driver it waits to be woken, else it asks to be polled again at once. Its last
-    /// check, `ready`, comes after the arming, so nothing is missed in between.
+    /// For a future that is not ready: with a driver it waits to be woken, else it asks to be polled again at once. Its last check,
+    /// `ready`, comes after the arming, so no event in between is missed.
     #[cold]
     pub(crate) fn sleep_or_again<T>(
         &self,
@@ -638,8 +638,8 @@ impl Engine {
         }
     }
 
-    /// Sees to it that the driver wakes a task that is about to wait and checks once more what it waits for: at what comes from now on, or,
-    /// if something has come that the driver has to handle, after that.
+    /// Makes sure that the driver wakes a task that is about to wait: when an event comes from now on, or, if an event has come that the
+    /// driver has to handle, after it has. After this call the task checks once more whether it has to wait.
     ///
     /// # Errors
     /// As [`Engine::arm`].
@@ -656,7 +656,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and what the task waits for was checked since.
+    /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and the task has checked since that it has to wait.
     pub(super) fn let_sleep(&self, wakeup: &Wakeup, context: &Context<'_>) {
         if self.wakeup.armed.get() {
             // The check may have left something to send.

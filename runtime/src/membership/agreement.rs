@@ -8,7 +8,7 @@
 //!
 //! The leader is the lowest rank that is not known to be gone.
 //!
-//! 1. Every rank sends its leader [`Step::Join`]: whom it knows to be gone, its flags, and the proposal that it accepted last.
+//! 1. Every rank sends its leader [`Step::Join`]: the ranks that it knows to be gone, its flags, and the proposal that it accepted last.
 //! 2. When all ranks that are not gone have joined, the leader sends [`Step::Propose`]: of the accepted proposals the one of the latest
 //!    leader; if there is none, the union of the lists, and the flags that all gave.
 //! 3. A rank accepts a proposal of its leader, or of a later one, and sends [`Step::Accept`].
@@ -66,7 +66,7 @@ pub enum Step {
     Ask,
 }
 
-/// What a rank joins with: its own proposal, and the one that it has accepted last, with its leader.
+/// The content of a rank's join: its own proposal, and the proposal that it accepted last, with the leader of that.
 type Joined = (Decision, Option<(u32, Decision)>);
 
 /// This rank's part in one agreement after the other.
@@ -81,9 +81,9 @@ pub struct Agreement {
     own: Decision,
     leader: u32,
     accepted: Option<(u32, Decision)>,
-    /// What came from ranks that take this one for their leader, by agreement and rank. They may be one agreement ahead.
+    /// Joins from ranks that take this one for their leader, by agreement and rank. These ranks may be one agreement ahead.
     joined: BTreeMap<(u64, u32), Joined>,
-    /// What this rank has proposed as the leader, and who has accepted it.
+    /// The proposal of this rank as the leader, and the ranks that have accepted it.
     proposed: Option<Decision>,
     accepters: BTreeSet<u32>,
     /// The last two decisions, by agreement.
@@ -115,7 +115,7 @@ impl Agreement {
         self.number
     }
 
-    /// Enters the next agreement, with these flags, or to leave. The one before is decided here.
+    /// Enters the next agreement, with these flags, or to leave. The agreement before it is already decided here.
     pub fn enter(&mut self, flags: u64, leaves: bool) {
         debug_assert!(self.number == 0 || self.decided.contains_key(&self.number), "one agreement at a time");
         self.number += 1;
@@ -456,7 +456,7 @@ mod tests {
             }
             for number in [1, 2].map(|back| (job.ranks[rank].number() + 1).saturating_sub(back)) {
                 if let Some(found) = job.ranks[rank].decision(number) {
-                    // Whoever decides, also who dies right after it.
+                    // Any rank may decide, also one that dies right after the decision.
                     assert_eq!(decisions.entry(number).or_insert_with(|| found.clone()), found, "seed {seed}");
                 }
             }

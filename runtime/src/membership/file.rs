@@ -1,4 +1,4 @@
-//! Files of memory without a name, which nobody can cut under those who have mapped them.
+//! Files of memory without a name, which no process can truncate while others have mapped them.
 
 use std::os::fd::OwnedFd;
 
@@ -8,8 +8,9 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, Result};
 
-/// Makes a file of `len` bytes, all holes, for this user alone. It keeps that size and cannot be executed, whoever opens it
-/// through `/proc`: a file that is cut ends every process that touches what it had mapped there (SIGBUS).
+/// Makes a file of `len` bytes, all holes, for this user alone. It keeps that size and cannot be executed, also by a
+/// process that opens it through `/proc`: if the file were truncated, every process that touches its mapping beyond the new
+/// end would die by SIGBUS.
 ///
 /// Man pages `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`.
 ///
@@ -58,7 +59,7 @@ mod tests {
         if rustix::fs::memfd_create("probe", MemfdFlags::NOEXEC_SEAL).is_ok() {
             assert_eq!(fchmod(&file, Mode::RWXU), Err(Errno::PERM));
         }
-        // What the heap does to grow.
+        // Grow the file as the heap does.
         fallocate(&file, FallocateFlags::empty(), 4096, 8192).unwrap();
         rustix::io::pwrite(&file, b"there", 4096).unwrap();
     }

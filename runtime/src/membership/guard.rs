@@ -1,8 +1,8 @@
-//! What keeps the supervisor of a job alive when the job's memory is cut under it.
+//! Keeps the supervisor of a job alive when the job's memory file is truncated.
 //!
-//! Job files are sealed against that (`file`). What is left are files that somebody else made and handed over, and pages that
-//! a hole was punched into and that the kernel has no memory to back again. Touching those is SIGBUS; the supervisor goes on
-//! with zeros there, in which it finds that the job is no more.
+//! Job files are sealed against that (`file`). Two cases remain: files that another program made and handed over, and pages
+//! in which a hole was punched and that the kernel has no memory to back again. An access to them raises SIGBUS; the
+//! supervisor continues with zeros there, and finds in the zeros that the job's memory is lost.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -25,7 +25,7 @@ struct Range {
 static RANGES: [Range; MOST] =
     [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0), taken: AtomicUsize::new(0) } }; MOST];
 
-/// What SIGBUS did before, for addresses that are not guarded.
+/// The former action of SIGBUS, for addresses that are not guarded.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// While it lives, the mapping it was made for can be touched whatever becomes of the file behind it.

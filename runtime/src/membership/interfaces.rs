@@ -40,7 +40,7 @@ pub fn here() -> Vec<HostInterface> {
         let (address, name) = unsafe { (address(entry.ifa_addr), CStr::from_ptr(entry.ifa_name)) };
         let name = name.to_string_lossy().into_owned();
         let is_up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
-        // Those that only reach a neighbour need the name of an interface there.
+        // Leave out link-local addresses: a peer would have to add the name of its own interface.
         let is_far = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let Some(address) = address.filter(is_far).filter(|_| is_up) else { continue };
         match found.iter_mut().find(|interface| interface.name == name) {

@@ -1,8 +1,8 @@
 //! The memory of one job on one node. The roster is at its head.
 //!
-//! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file. Of a job on
-//! several hosts each has such a file, with a record for every rank of the job, and with slots from the host's first rank to its
-//! last. What ranks without a slot publish lies before the slots ([`crate::memory::elsewhere`]).
+//! One unnamed memory file holds it all. It belongs to the kernel: when the last rank is gone, so is the file. In a job on
+//! several hosts, each host has such a file, with a record for every rank of the job, and with slots from the host's first rank
+//! to its last. The records that ranks without a slot publish lie before the slots ([`crate::memory::elsewhere`]).
 //!
 //! ```text
 //! | roster: Header, one RankRecord a rank | ranks without a slot | slot of the first rank here | slot of the next rank | ...
@@ -37,7 +37,7 @@ const STRIDE_LOG2_MIN: u32 = 31;
 pub const MAX_RANKS: usize = 1 << 20;
 /// Bytes that a host keeps for a rank without a slot, beside its record.
 pub const PUBLISHED_LEN: usize = 768;
-/// Bytes that a host keeps for the tables of all of them.
+/// Bytes that a host keeps for the tables of all these ranks.
 pub const TABLES_LEN: usize = 512 << 10;
 /// Slots of a file, at most: ranks from the first to the last of a host.
 pub const MAX_SLOTS: usize = 1 << 16;
@@ -118,7 +118,7 @@ impl JobMemory {
         let head_len = head_len(ranks, slots);
         let len = head_len + (slots << stride_log2);
         let (fd, reserved) = match settings.huge_pages {
-            // Static data has no room for a whole number of them.
+            // Static data does not have room for a whole number of these.
             HugePages::Auto if settings.static_data => (file::sealed(len, MemfdFlags::empty())?, false),
             HugePages::Auto => match reserved_huge_pages(slots, head_len, len) {
                 Some(fd) => (fd, true),
@@ -271,7 +271,7 @@ fn roster_len(ranks: usize) -> usize {
     used_len(ranks).next_multiple_of(HUGE_PAGE)
 }
 
-/// Bytes for what ranks without a slot publish.
+/// Bytes for the records that ranks without a slot publish.
 pub fn elsewhere_len(ranks: usize) -> usize {
     ranks * PUBLISHED_LEN + TABLES_LEN
 }

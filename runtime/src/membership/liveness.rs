@@ -15,10 +15,11 @@ use crate::sleep;
 /// Time in which the roster may tell why the network lost a rank: the supervisor or another host's leader enters it. Chosen: far
 /// above the 10 ms that a leader takes.
 const GRACE: Duration = Duration::from_millis(200);
-/// As [`GRACE`], of a rank of this host whose supervisor waits for it: that surely tells, as soon as it gets a processor. Chosen.
+/// As [`GRACE`], for a rank of this host whose supervisor waits for the rank's process: the supervisor always reports the end, as soon as it gets a
+/// processor. Chosen.
 const SUPERVISED_GRACE: Duration = Duration::from_secs(2);
 
-/// What a simulated network knows of its ranks. It knows at once, so nobody waits for the roster.
+/// The state of ranks as a simulated network knows it. The network knows it at once, so no rank waits for the roster.
 pub trait SimulatedPeers {
     /// Unblocks a rank: something happened that did not come over the network.
     fn notify(&self, rank: usize);
@@ -45,7 +46,7 @@ pub struct Cuts {
     any: AtomicBool,
     /// In the order in which they were found.
     ranks: Mutex<Vec<usize>>,
-    /// Ranks that are gone and that this rank goes on without: no wait ends because of them.
+    /// Ranks that are gone and that this rank goes on without. A wait does not fail because of them.
     accepted: Mutex<BTreeSet<usize>>,
     /// Whether there is one.
     any_accepted: AtomicBool,
@@ -141,7 +142,7 @@ impl Cuts {
 /// Ranks that one interface cannot reach.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Of all interfaces of this rank.
+    /// Lost connections of all interfaces of this rank.
     cuts: Arc<Cuts>,
     /// Ranks that the network cannot reach, and since when: the roster may be about to tell why.
     doubts: Vec<(usize, Instant)>,
@@ -176,8 +177,7 @@ impl Losses {
         watch.poll(view.job);
     }
 
-    /// The network says that `rank` cannot be reached, found while polling: later polls look at what the roster knows, and none waits
-    /// for it.
+    /// The network says that `rank` cannot be reached, found while polling: later polls check the roster, and none of them blocks.
     #[cold]
     pub fn doubt(&mut self, view: &View<'_>, rank: usize) {
         let now = Instant::now();
@@ -204,7 +204,7 @@ impl Losses {
         self.doubts.push((rank, Instant::now() + Duration::from_secs(3600)));
     }
 
-    /// Looks again what the roster knows of them.
+    /// Checks the roster again for the doubted ranks.
     #[cold]
     pub fn review(&mut self, view: &View<'_>) {
         let mut doubts = std::mem::take(&mut self.doubts);
@@ -212,7 +212,7 @@ impl Losses {
         self.doubts = doubts;
     }
 
-    /// The error of an operation on `rank`. If the network says that it cannot be reached, this waits for what the roster knows of it.
+    /// The error of an operation on `rank`. If the network says that `rank` cannot be reached, this waits until the roster says why.
     #[cold]
     pub fn error(&mut self, view: &View<'_>, error: Error, rank: usize, doing: &'static str) -> Error {
         if let Error::PeerLost { .. } = error {
@@ -322,7 +322,7 @@ mod tests {
         let job = JobMemory::create(4, &Settings::default()).expect("a job");
         let cuts = Cuts::default();
         assert!(!cuts.is_any_new(&job) && cuts.first_lost(&job).is_none());
-        // Whoever marked rank 1 was killed before it counted that; it was rank 2 itself.
+        // The process that marked rank 1 was killed before it counted that: it was rank 2 itself.
         job.mark_lost(1, Loss::Signaled(9));
         job.uncount_lost();
         job.mark_lost(2, Loss::Signaled(9));

@@ -1,4 +1,4 @@
-//! Who is in the job, who failed, and how that is told.
+//! Which ranks are in the job, which have failed, and how the others learn of it.
 //!
 //! This module does not depend on how ranks are started or on what they do in a world.
 //!
@@ -39,9 +39,9 @@
 //!
 //! # Bounds
 //!
-//! A record is 256 bytes, and a rank of another host takes 768 more for what it publishes. A roster has at most [`MAX_RANKS`] ranks, and a
-//! host slots for at most 65,536. A leader has one thread, which reads the records of its own host every 10 ms; the hub has one socket
-//! a host and a message holds at most 2 MiB.
+//! A record is 256 bytes, and a rank of another host takes 768 more for the data that it publishes. A roster has at most [`MAX_RANKS`]
+//! ranks, and a host slots for at most 65,536. A leader has one thread, which reads the records of its own host every 10 ms; the hub has
+//! one socket a host and a message holds at most 2 MiB.
 
 pub mod agreement;
 mod file;

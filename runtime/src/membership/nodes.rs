@@ -1,4 +1,4 @@
-//! Which node each rank runs on, as whoever started the job knows it.
+//! The node of each rank, as the process that started the job knows it.
 
 use std::sync::Arc;
 

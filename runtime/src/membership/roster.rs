@@ -50,7 +50,7 @@ pub(super) struct Header {
     unreachable: AtomicU32,
     /// Cores that some rank may run on, a bit each.
     cores: [AtomicU64; CORES_MAX / 64],
-    /// What all ranks of the job know, and nobody else: connections between ranks prove it.
+    /// The job's secret: all ranks of the job know it, and nobody else. Both ends of a connection between ranks prove that they know it.
     key: [AtomicU64; 4],
     /// The rank that waited in something else than rank 0 when all were found deadlocked; 0: none did.
     deadlocked: AtomicU64,
@@ -71,7 +71,7 @@ const UNWOUND: Duration = Duration::from_millis(if cfg!(test) { 5000 } else { 30
 /// Bytes before the first record.
 pub(super) const HEADER_LEN: usize = 512;
 
-/// What the others know of one rank.
+/// What the other ranks know about one rank.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct RankRecord {
@@ -104,14 +104,14 @@ pub struct RankRecord {
     together: AtomicU64,
 }
 
-/// What a rank waits in, for people: bytes of text, filled up with zeros. Written when a wait gets long.
+/// The name of a rank's present wait, for people to read: bytes of text, filled up with zeros. Written when a wait gets long.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct DoingLine {
     words: [AtomicU64; DOING_LEN / 8],
 }
 
-/// Bytes of what a rank says that it waits in.
+/// Bytes of the text with which a rank names its wait.
 pub(crate) const DOING_LEN: usize = 64;
 
 /// A line of its own: every ringer reads it, only a sleeper writes it.
@@ -293,7 +293,7 @@ impl JobMemory {
         }
     }
 
-    /// Where `rank` is, in words for people: at what it waits, if it has waited long enough to say so.
+    /// Where `rank` is, in words for people: the name of its wait, if it has waited long enough to publish that.
     pub fn whereabouts(&self, rank: usize) -> String {
         match self.rank_state(rank) {
             RankState::Absent => return "has not started".into(),
@@ -328,7 +328,7 @@ impl JobMemory {
             // Release pairs with the Acquire load in `rank_state`.
             record.state.compare_exchange(from as u64, to as u64, Ordering::Release, Ordering::Relaxed)
         };
-        // The place first: who finds it taken, such as a child of that rank, must change nothing.
+        // The place first: a process that finds it taken, such as a child of that rank, must change nothing.
         step(RankState::Absent, RankState::Starting).map_err(|_| {
             Error::Start(match self.loss(rank) {
                 Some(loss) if !self.has_arrived(rank) => format!("rank {rank} was given up before it started: {loss}"),
@@ -487,7 +487,7 @@ impl JobMemory {
         (0..self.ranks()).filter(leaves).filter(|rank| which(*rank)).min_by_key(order)
     }
 
-    /// Says that `rank` is in its wait number `wait` for what no rank can bring about any more.
+    /// Notes that `rank` is in its wait number `wait`, for an event that no rank can cause any more.
     pub fn set_hopeless(&self, rank: usize, wait: u64) {
         self.record(rank).hopeless.store(wait, Ordering::Release);
         self.wake(rank);
@@ -539,7 +539,7 @@ impl JobMemory {
         let _ = self.header().missed.compare_exchange(0, rank as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The rank that was missed first. Whoever left after it may have left because of it.
+    /// The rank that was missed first. A rank that left after it may have left because of it.
     pub fn first_missed(&self) -> Option<usize> {
         (self.header().missed.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
@@ -567,7 +567,8 @@ impl JobMemory {
         self.record(rank).sleep.socket.store(socket, Ordering::Release);
     }
 
-    /// Makes this process ready to wake ranks that listen, before it wakes the first. If it cannot wake all of this host, they hear of it.
+    /// Prepares this process to wake ranks that listen, before it wakes the first. If it cannot wake all ranks of this host, it notes so in the
+    /// roster.
     pub fn prepare_to_ring(&self) {
         let header = self.header();
         let is_same = |own: u64| {
@@ -599,7 +600,7 @@ impl JobMemory {
         self.header().lost.load(Ordering::Acquire)
     }
 
-    /// As if who has marked the last loss had been killed before it counted that.
+    /// As if the process that marked the last loss had been killed before it counted the loss.
     #[cfg(test)]
     pub(crate) fn uncount_lost(&self) {
         self.header().lost.fetch_sub(1, Ordering::Relaxed);
@@ -612,7 +613,7 @@ impl JobMemory {
         u64::from(self.count_lost()) << 32 | u64::from(left)
     }
 
-    /// Says that ranks go on after the death of another: the supervisor ends nobody because of it.
+    /// Notes that ranks go on after the death of another: the supervisor ends no other rank because of a death.
     pub fn set_survives(&self) {
         self.header().survives.store(1, Ordering::Relaxed);
     }
@@ -670,14 +671,15 @@ impl JobMemory {
         }
     }
 
-    /// Notes that `rank` panics: before any other rank is told, which may leave because of it.
+    /// Notes that `rank` panics. Called before any other rank is told: a rank that is told may leave because of the panic.
     pub fn begin_to_panic(&self, rank: usize) {
         // Release pairs with the Acquire load in `await_panic`.
         self.record(rank).panicking.store(1, Ordering::Release);
     }
 
-    /// What `lost` tells of a rank that is lost: now, or when a rank that panics has ended. This waits for the end of ranks other than
-    /// `own`, once for each panic and not for long, as they may have caught it and go on. For who is to say why a rank has left.
+    /// What `lost` finds about a lost rank: now, or when a rank that panics has ended. This waits for the end of panicking ranks other
+    /// than `own`, once for each panic and not for long, since a rank may have caught its panic and go on. For errors that must say
+    /// why a rank has left.
     #[cold]
     pub fn await_panic(&self, own: usize, lost: impl Fn() -> Option<(usize, Loss)>) -> Option<(usize, Loss)> {
         let start = Instant::now();

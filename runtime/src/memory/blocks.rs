@@ -1,4 +1,4 @@
-//! Which blocks of the symmetric heap this rank holds: what tells a live global pointer from an old one.
+//! The blocks of the symmetric heap that this rank holds. By them a live global pointer is told from an old one.
 
 use std::cell::{RefCell, UnsafeCell};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub struct Entry {
 /// wrote.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    /// No reference to what is inside leaves a method.
+    /// No method returns a reference to the content.
     rows: UnsafeCell<Vec<Row>>,
     changes: Arc<Changes>,
     /// Words at rank 0 that count the ranks that dropped a block, of blocks that were dropped here.
@@ -92,7 +92,7 @@ impl Blocks {
         Arc::clone(&self.changes)
     }
 
-    /// Says what this number stands for from now on: `bytes` at `offset`, given out as the allocation of that number. Each
+    /// Assigns a block to this number: `bytes` at `offset`, given out as number `allocation` of the allocations. Each
     /// call begins a new generation, which all ranks count alike.
     pub fn show(&self, block: usize, allocation: u64, offset: usize, bytes: usize) {
         self.change(block, |row| {

@@ -1,6 +1,6 @@
 //! Copies between private memory and memory that other ranks may touch at the same time.
 //!
-//! A program that synchronises as it should never races here. One that does not gets torn data, not undefined
+//! A program that synchronises as it should never races here. A program that does not gets torn data, not undefined
 //! behaviour: small copies are relaxed atomic words, larger ones go through a function that the compiler cannot see
 //! into.
 
@@ -71,8 +71,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `len` private bytes to shared memory whose type is not known: what may be one value, and so a flag, goes in one
-/// store after all that was put before.
+/// Copies `len` private bytes to shared memory whose type is not known. Bytes that may be one value, and so a flag, are written by one
+/// store, ordered after all earlier puts.
 ///
 /// # Safety
 /// As [`copy`].
@@ -97,8 +97,8 @@ pub unsafe fn put(to: *mut u8, from: *const u8, len: usize) {
 /// Whether [`put_word`] stores at addresses of any alignment.
 pub const ANY_ALIGNMENT: bool = cfg!(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan))));
 
-/// Stores a word at `offset` behind `to`, after all that was put before: who loads it with Acquire sees that. Of a word that is not
-/// aligned another rank may see a part.
+/// Stores a word at `offset` behind `to`, ordered after all earlier puts: a rank that loads the word with Acquire sees them. If the word is
+/// not aligned, another rank may see a part of it.
 ///
 /// # Safety
 /// `to + offset` is valid for writing 8 bytes, aligned for them unless [`ANY_ALIGNMENT`], and only touched through this module or
@@ -106,19 +106,19 @@ pub const ANY_ALIGNMENT: bool = cfg!(all(target_arch = "x86_64", not(any(miri, l
 #[inline(always)]
 pub unsafe fn put_word(to: *mut u8, offset: usize, value: u64) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan))))]
-    // SAFETY: valid by the caller's guarantees, whatever the alignment. The processor makes stores visible in program order, and
-    // the compiler keeps that order: for all that it knows, the instruction reads and writes all memory.
+    // SAFETY: valid by the caller's guarantees, at any alignment. The processor makes stores visible in program order, and
+    // the compiler keeps that order: it has to assume that the instruction reads and writes all memory.
     unsafe {
         std::arch::asm!("mov qword ptr [{} + {}], {}", in(reg) to, in(reg) offset, in(reg) value, options(nostack, preserves_flags));
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom, bellwether_tsan)))))]
-    // SAFETY: an aligned word, valid by the caller's guarantees. Pairs with the Acquire load of who waits for it.
+    // SAFETY: an aligned word, valid by the caller's guarantees. Pairs with the Acquire load of the rank that waits for it.
     unsafe {
         AtomicU64::from_ptr(to.add(offset).cast()).store(value, Release)
     };
 }
 
-/// The reverse of [`put`]: what may be one value comes in one load.
+/// The reverse of [`put`]: bytes that may be one value are read by one load.
 ///
 /// # Safety
 /// As [`copy`].
@@ -140,8 +140,8 @@ pub unsafe fn get(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes within shared memory; the ranges may overlap. What may be one value comes in one load, and goes in one store after
-/// all that was put before.
+/// Copies `len` bytes within shared memory; the ranges may overlap. Bytes that may be one value are read by one load and written by one
+/// store, ordered after all earlier puts.
 ///
 /// # Safety
 /// As [`copy`], but for the overlap.
@@ -180,7 +180,7 @@ pub unsafe fn between(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Of the C library: `memcpy` or `memmove`.
+/// `memcpy` or `memmove` of the C library.
 type Copier = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
 
 /// The C library's `memcpy`, which chooses among all ways by size and machine. Nothing beats it by as much as a tenth:
@@ -202,8 +202,8 @@ unsafe fn copy_unseen(to: *mut u8, from: *const u8, len: usize) {
     unsafe { unseen(libc::memcpy, to, from, len) };
 }
 
-/// Calls `function` so that the compiler does not know what it is: by its name it would treat it as a copy of private memory, and move
-/// it out of a loop that waits for another rank's put.
+/// Calls `function` without letting the compiler know which function it is: the compiler knows `memcpy` by its name, would treat the call
+/// as a copy of private memory, and move it out of a loop that waits for another rank's put.
 ///
 /// # Safety
 /// As `function` demands.

@@ -1,10 +1,10 @@
-//! What a host keeps of ranks that have no slot on it: those of other hosts.
+//! Records of the ranks of other hosts, which have no slot on this host.
 //!
 //! ```text
-//! | rank 0: Status, a connection record for each network | rank 1 | ... | tables of handlers, each that differs once |
+//! | rank 0: Status, head of a connection record for each network | rank 1 | ... | handler tables, equal ones only once |
 //! ```
 //!
-//! The agent of the host writes it, and the ranks of the host read it.
+//! The host's agent writes the records, and the host's ranks read them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use super::layout::{CONNECTION_HEAD, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS
 use crate::error::{Error, Result};
 use crate::membership::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
 
-/// Bytes of a table: how many entries it has and one more, on a line of its own; then the entries.
+/// Bytes of a table: a cache line with the number of entries plus one (0: the table is free), then the entries.
 const TABLE_LEN: usize = LINE + MAX_HANDLERS * HANDLER_ENTRY;
-/// Tables that differ. A job in which any do ends, so more are of no use.
+/// Most different tables that are kept. A job whose ranks have different tables ends with an error, so more are of no use.
 const TABLES: usize = TABLES_LEN / TABLE_LEN;
 
 const _: () = assert!(size_of::<Status>() == LINE && LINE + NETWORKS_MAX * CONNECTION_HEAD <= PUBLISHED_LEN);
@@ -31,7 +31,7 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Maps what lies at `offset` of the job's memory file. It is backed with memory.
+    /// Maps the records at `offset` of the job's memory file. They are backed with memory.
     ///
     /// # Errors
     /// [`Error::Os`].
@@ -50,16 +50,16 @@ impl Elsewhere {
         unsafe { self.base.add(rank * PUBLISHED_LEN) }
     }
 
-    /// The line in which `rank` tells others about itself.
+    /// The status that `rank` publishes.
     pub(super) fn status(&self, rank: usize) -> &Status {
-        // SAFETY: a line of the mapping, all atomics, that lives as long as it.
+        // SAFETY: a cache line of the mapping, which lives as long as `self`; all fields are atomics.
         unsafe { &*self.at(rank).cast::<Status>() }
     }
 
     /// The first [`CONNECTION_HEAD`] bytes of the record of `network`.
     pub(super) fn connection(&self, rank: usize, network: usize) -> *mut u8 {
         assert!(network < NETWORKS_MAX, "network {network}");
-        // SAFETY: inside the part of the rank, by the assertion above.
+        // SAFETY: inside the record of the rank, by the assertion above.
         unsafe { self.at(rank).add(LINE + network * CONNECTION_HEAD) }
     }
 
@@ -76,22 +76,22 @@ impl Elsewhere {
         self.table(self.status(rank).table.load(Ordering::Relaxed) as usize).0
     }
 
-    /// Keeps the handler table of `rank`. One that is there already is not kept twice. If there is no room for one more, the rank counts
-    /// as one whose table is not known: its messages tell that it differs.
+    /// Keeps the handler table of `rank`. A table that is there already is not kept twice. If there is no room for one more, the table of
+    /// the rank stays unknown here: the digest in its messages tells that it differs.
     pub(super) fn set_handlers(&self, rank: usize, entries: &[u8]) {
         let count = (entries.len() / HANDLER_ENTRY) as u64;
         for number in 0..TABLES {
             let (at, there) = self.table(number);
             let is_same = match there.load(Ordering::Acquire) {
                 0 => {
-                    // SAFETY: room for as many entries as the caller has checked; nobody reads a table before a rank has its number.
+                    // SAFETY: the caller has checked that the entries fit; no rank reads a table before a status has its number.
                     unsafe { copy::copy(at, entries.as_ptr(), entries.len()) };
                     there.store(count + 1, Ordering::Release);
                     true
                 }
                 other if other == count + 1 => {
                     let mut known = vec![0; entries.len()];
-                    // SAFETY: entries that are there, and change no more.
+                    // SAFETY: the table has this many entries, and they do not change any more.
                     unsafe { copy::copy(known.as_mut_ptr(), at, known.len()) };
                     known == entries
                 }

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// What a rank tells all others about itself, on the first line of its slot.
+/// The status that a rank publishes for all others, on the first cache line of its slot.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Status {
@@ -29,7 +29,7 @@ pub struct Status {
     pub sealed: AtomicU64,
     /// Lanes of contexts, from number 0 on, that were ever used for messages to this rank.
     pub context_lanes: AtomicU64,
-    /// Offset in its slot of the end of what its own segments have had so far.
+    /// Offset in its slot of the end of the memory that its own segments have ever used.
     pub own_segments_end: AtomicU64,
     /// Of a rank without a slot here: the number of its handler table.
     pub table: AtomicU64,
@@ -41,7 +41,7 @@ pub const BARRIER_ROUNDS: usize = 20;
 pub const EXCHANGE_LEN: usize = 2304;
 /// Most ranks of a job that has places for direct barriers.
 pub const DIRECT_RANKS: usize = 8;
-/// Bytes of such a place: a flag, a digest, and what a rank contributes to an exchange.
+/// Bytes of such a place: a flag, a digest, and a rank's contribution to an exchange.
 pub const DIRECT_LEN: usize = 33 * LINE;
 /// Handlers a rank can register.
 pub const MAX_HANDLERS: usize = 256;
@@ -57,7 +57,7 @@ pub const PIECE_LEN: usize = LINE;
 pub const NETWORKS_MAX: usize = 2;
 /// Where in a connection record the count of pieces is.
 pub const PIECES_IN_CONNECTION: usize = LINE + ADDRESS_MAX;
-/// Bytes that tell how to reach a rank over one network.
+/// Bytes of a connection record: how to reach a rank over one network.
 const CONNECTION_LEN: usize = LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
 /// Bytes of a connection record that are copied from host to host: the address and the first registered piece. The other pieces are
 /// fetched over the network itself.
@@ -121,7 +121,7 @@ pub struct SlotLayout {
     pub context_lanes: usize,
     /// Slots of such a lane, a power of two.
     pub context_lane_depth: usize,
-    /// What ranks of one host have brought to a reduction that one of them does for all; see [`SlotLayout::gathered`].
+    /// Contributions of the ranks of one host to a reduction that one of them does for all; see [`SlotLayout::gathered`].
     gathered: usize,
     /// Entries of the segment table, backed with memory as they are used.
     pub table: usize,

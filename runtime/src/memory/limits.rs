@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Bytes of a page. By libc: rustix reads the image of the kernel's own library for it, which is not everywhere mapped.
+/// Bytes of a page. Asked of libc: the look-up in rustix reads the vDSO image, which is not mapped everywhere.
 pub fn page_size() -> usize {
     // SAFETY: takes a number, touches no memory.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
@@ -31,7 +31,7 @@ fn machine() -> usize {
         .map_or(usize::MAX, |kib| kib << 10)
 }
 
-/// What is left below the tightest limit on the way up from our control group (version 2 or 1).
+/// Bytes left below the tightest limit of this process's control group and its parents (version 2 or 1).
 fn control_group() -> Option<usize> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mut least = None;

@@ -1,4 +1,4 @@
-//! What others may touch: the mapped slots of a node, the symmetric heap in them, and copies to and from them.
+//! Memory that other ranks may touch: the mapped slots of a node, the symmetric heap in them, and copies to and from them.
 
 pub mod blocks;
 pub mod copy;

@@ -1,4 +1,4 @@
-//! The slots of all ranks of a node, mapped side by side, so that a peer's memory is a shift and an add away.
+//! The slots of all ranks of a node, mapped side by side, so that the address of a peer's slot takes one shift and one add.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -26,7 +26,7 @@ pub enum Pages {
     Reserved,
     /// Transparent huge pages, where a range is large enough.
     Transparent,
-    /// Pages of 4 KiB: huge ones were not to be had, or not wanted.
+    /// Pages of 4 KiB: huge pages are not available, or not wanted.
     Small,
 }
 
@@ -40,14 +40,14 @@ impl std::fmt::Display for Pages {
     }
 }
 
-/// What to map.
+/// The slots to map, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Slots {
     /// Where the first slot begins in the file.
     pub offset: usize,
-    /// The rank whose slot that is.
+    /// The rank of the first slot.
     pub first: usize,
-    /// How many there are.
+    /// Number of slots.
     pub count: usize,
     /// Log2 of a slot's bytes.
     pub stride_log2: u32,
@@ -55,12 +55,13 @@ pub struct Slots {
     pub reserved: bool,
     /// Transparent huge pages are wanted.
     pub transparent: bool,
-    /// Ranks of the job, and where in the file is what those without a slot publish, if there are such ranks.
+    /// If there are ranks without a slot here: the number of ranks of the job, and the offset in the file of the records that the ranks
+    /// without a slot publish.
     pub elsewhere: Option<(usize, usize)>,
 }
 
 impl Slots {
-    /// Those of a job's memory file.
+    /// The slots of a job's memory file.
     pub fn of(job: &JobMemory, transparent: bool) -> Slots {
         let slots = job.slots();
         Slots {
@@ -75,7 +76,7 @@ impl Slots {
     }
 }
 
-/// The mapping. Ranks that are threads share one; processes have one each, at different addresses.
+/// The mapping of all slots. Ranks that are threads share one; ranks that are processes have one each, at different addresses.
 #[derive(Debug)]
 pub struct NodeMemory {
     base: *mut u8,
@@ -157,7 +158,7 @@ impl NodeMemory {
         self.owner.is_current()
     }
 
-    /// Address of the slot of rank 0, or where that would be: with the stride it gives the address of each slot that is there.
+    /// Address that the slot of rank 0 has, or would have if it were mapped. The slot of rank `r`, if mapped, is at this address plus `r` strides.
     #[inline(always)]
     pub fn origin(&self) -> *mut u8 {
         self.base.wrapping_sub(self.slots.first << self.slots.stride_log2)
@@ -186,7 +187,7 @@ impl NodeMemory {
         unsafe { self.base.add((rank - self.slots.first) << self.slots.stride_log2) }
     }
 
-    /// What `rank` tells others about itself.
+    /// The status that `rank` publishes.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -199,7 +200,7 @@ impl NodeMemory {
         }
     }
 
-    /// How to reach `rank` over a network: the connection record. Of a rank without a slot here only its head,
+    /// The connection record of `rank` for a network. If the rank has no slot here, only the head of the record,
     /// [`super::layout::CONNECTION_HEAD`] bytes.
     pub fn connection(&self, layout: &SlotLayout, rank: usize, network: usize) -> *mut u8 {
         match &self.elsewhere {
@@ -209,7 +210,7 @@ impl NodeMemory {
         }
     }
 
-    /// The entries of the handler table of `rank`: as many as its status tells.
+    /// The entries of the handler table of `rank`. Its status tells how many there are.
     pub fn handlers(&self, layout: &SlotLayout, rank: usize) -> *mut u8 {
         match &self.elsewhere {
             Some(elsewhere) if !self.has_slot(rank) => elsewhere.handlers(rank),
@@ -228,9 +229,9 @@ impl NodeMemory {
         self.pages
     }
 
-    /// Bytes `from..from + bytes` of all slots, which are backed, mapped one after the other once more. Both are multiples
-    /// of a page. `None` where that costs more than it saves: with huge pages, which the second mapping would not have, and
-    /// for so many slots that the system might run out of mappings.
+    /// Maps bytes `from..from + bytes` of all slots a second time, one slot right after the other. These bytes are backed; `from` and
+    /// `bytes` are multiples of a page. Returns `None` where this costs more than it saves: with huge pages, which the second mapping would
+    /// not have, and for so many slots that the process might run out of mappings.
     pub fn join(&self, from: usize, bytes: usize) -> Option<Joined> {
         const MOST: usize = 64;
         let large = self.pages == Pages::Reserved || (self.pages == Pages::Transparent && bytes >= HUGE_PAGE);
@@ -240,7 +241,7 @@ impl NodeMemory {
         Joined::map(&self.fd, self.slots.offset + from, 1 << self.slots.stride_log2, self.slots.count, bytes)
     }
 
-    /// Lays the executable's static data over `offset` of `slot`, where there are `room` bytes; see [`super::statics`].
+    /// Maps the executable's static data from `offset` of `slot`, where there are `room` bytes; see [`super::statics`].
     ///
     /// # Errors
     /// As [`super::statics::lay`].
@@ -255,13 +256,13 @@ impl NodeMemory {
         self.slots.offset + ((rank - self.slots.first) << self.slots.stride_log2)
     }
 
-    /// Bytes by which commitments grow.
+    /// Granularity in bytes of a commitment of `wanted` bytes.
     pub fn granule(&self, wanted: usize) -> usize {
         if self.pages == Pages::Reserved || wanted >= HUGE_PAGE { HUGE_PAGE } else { STEP }
     }
 
-    /// Backs bytes `from..to` of `slot` with memory, before anyone touches them: where memory is short this is an
-    /// error here, not a SIGBUS later. `sharers` ranks are about to do the same.
+    /// Backs bytes `from..to` of `slot` with memory before their first use. If memory is short, this call fails; without it the first
+    /// access would raise SIGBUS. `sharers` ranks are about to do the same.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], naming `what` and the `setting` that limits it.
@@ -279,7 +280,7 @@ impl NodeMemory {
             |free| Error::OutOfMemory { what, asked: bytes, free, limit: free, setting, place: CalledAt::default() };
         if self.pages != Pages::Reserved {
             let available = limits::available();
-            // A hundredth is kept for everything else.
+            // One percent is left for everything else.
             let each = (available - available / 100) / sharers.max(1);
             if bytes > each {
                 return Err(full(each));
@@ -305,8 +306,8 @@ impl NodeMemory {
 }
 
 impl NodeMemory {
-    /// Gives the memory of bytes `from..to` of `slot` back to the system: they are as before [`NodeMemory::commit`]. Nobody uses them.
-    /// `false`: the kernel does not take it.
+    /// Returns the memory of bytes `from..to` of `slot` to the system: they are as before [`NodeMemory::commit`]. No rank may use them
+    /// meanwhile. Returns `false` if the kernel refuses.
     pub fn discard(&self, slot: usize, from: usize, to: usize) -> bool {
         let offset = self.offset_of(slot) + from;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

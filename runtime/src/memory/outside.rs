@@ -26,8 +26,8 @@ pub enum Refused {
 /// `process_vm_readv(2)`.
 ///
 /// # Safety
-/// `here` is valid for `len` bytes, for writing if getting, and not touched by others meanwhile. What is at
-/// `there` is the peer's affair: putting may break it.
+/// `here` is valid for `len` bytes, for writing if getting, and not touched by others meanwhile. The caller
+/// guarantees that the peer allows a put to overwrite the bytes at `there`.
 pub unsafe fn transfer(direction: Direction, pid: u32, here: *mut u8, there: usize, len: usize) -> Result<(), Refused> {
     // One call moves at most about 2 GiB.
     const STEP: usize = 1 << 30;

@@ -2,7 +2,7 @@
 //! the other ranks of its node have it mapped.
 //!
 //! Unlike the symmetric heap the other ranks need not agree: a segment is found by the table of its owner. Memory is backed before a segment
-//! gets it, in whole granules. What closed segments leave backed is kept for later ones up to 16 MiB, and goes back to the
+//! gets it, in whole granules. Backed memory of closed segments is kept for later ones up to 16 MiB, and goes back to the
 //! system beyond that.
 
 use super::heap::Heap;
@@ -78,7 +78,7 @@ impl OwnSegments {
                 unsafe { libc::memset(node.slot(slot).add(layout.own_segments + from).cast(), 0, to - from) };
             } else {
                 let (from, to) = (layout.own_segments + from, layout.own_segments + to);
-                // What was committed just now is zero.
+                // Memory that was committed just now is zero.
                 node.commit(slot, from, to, sharers, WHAT, SETTING).inspect_err(|_| self.heap.give_back(start))?;
                 self.backed[at..at + run].fill(true);
                 self.granules += run;
@@ -90,7 +90,7 @@ impl OwnSegments {
         Ok(Some(layout.own_segments + start))
     }
 
-    /// Takes back `bytes` bytes at `offset` of `slot`, which nobody reaches any more.
+    /// Takes back `bytes` bytes at `offset` of `slot`, which no rank accesses any more.
     pub fn give_back(&mut self, node: &NodeMemory, layout: &SlotLayout, slot: usize, offset: usize, bytes: usize) {
         self.heap.give_back(offset - layout.own_segments);
         self.taken -= bytes.next_multiple_of(PAGE);
@@ -118,7 +118,7 @@ impl OwnSegments {
         self.granules * self.granule
     }
 
-    /// Offset in a slot of the end of what was ever backed.
+    /// Offset in a slot of the end of the memory that was ever backed.
     pub fn end(&self, layout: &SlotLayout) -> usize {
         layout.own_segments + self.reached * self.granule
     }

@@ -1,6 +1,6 @@
 //! Which process a mapping belongs to. A forked child has its parent's mappings and handles, but it is not the parent's rank.
 //!
-//! One page of each process is marked `MADV_WIPEONFORK` (Linux 4.14): the kernel hands it to a child as zeros, whatever made
+//! One page of each process is marked `MADV_WIPEONFORK` (Linux 4.14): the kernel gives it to a child as zeros, whichever call made
 //! the child (`fork`, `_Fork`, `clone`). The page holds a number that is not 0 and that no ancestor had. An [`Owner`]
 //! remembers it, so that the question "am I still that process" is a load and a comparison, no system call. A child of
 //! `vfork` or of `clone` with `CLONE_VM` shares the page itself and is not told apart; it may do nothing but `exec`.
@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 
 /// The word at the start of this process's marked page; null before the first [`Owner`].
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// The number of the next process in this line of descent that asks for one. A child goes on where its parent was.
+/// The next number for a process of this line of descent. A child continues its parent's count.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 /// Used where the kernel cannot mark pages: then no child is told apart.
 static UNMARKED: AtomicU32 = AtomicU32::new(0);

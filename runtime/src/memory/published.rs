@@ -1,5 +1,5 @@
-//! What ranks publish in their slots, for their agents to copy from host to host. Of a rank that has no slot on a host, that host
-//! keeps it beside the slots.
+//! Records that ranks publish in their slots, for agents to copy from host to host. A host keeps the records of ranks that have no slot on
+//! it beside the slots.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ pub struct PublishedInSlots {
 }
 
 impl PublishedInSlots {
-    /// Those of `node`, which are laid out so.
+    /// The slots of `node`, laid out as `layout` says.
     pub fn new(node: Arc<NodeMemory>, layout: SlotLayout) -> PublishedInSlots {
         PublishedInSlots { node, layout }
     }
@@ -37,7 +37,7 @@ impl PublishedInSlots {
 
 impl Published for PublishedInSlots {
     fn make_room(&self, rank: usize) -> Result<()> {
-        // Else there is room from the start.
+        // A rank without a slot here has room for its record from the start.
         if !self.node.has_slot(rank) {
             return Ok(());
         }
@@ -237,7 +237,7 @@ mod tests {
             assert!(published.records(rank) == records(rank), "rank {rank}");
             assert_eq!(published.handlers(rank).map(|entries| entries.len()), Some(5 * HANDLER_ENTRY));
         }
-        // The slots of this host lie apart, and behind what was just written.
+        // The slots of this host lie apart, behind the records that were just written.
         for rank in job.slots() {
             assert_eq!(node.slot(rank) as usize, (node.origin() as usize).wrapping_add(rank << node.stride_log2()));
             published.commit(rank, 0, layout.control_len).expect("room");

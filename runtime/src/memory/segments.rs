@@ -12,7 +12,7 @@
 //!
 //! `changes` counts every registration and every close. An entry's generation is the count at its registration; 0 means
 //! that there is no segment with that number. Neither an RDMA read nor a copy of mapped memory is atomic, so an entry ends
-//! with a check sum over all of it; a reader over a network that finds another sum reads again. Ranks that have the table mapped
+//! with a check sum over the whole entry; a reader over a network that finds another sum reads again. Ranks that have the table mapped
 //! compare generations instead ([`Table::find`]).
 //!
 //! The word of rank B in the slot of rank A says two things that B tells A: that B may hold a copy of entries of A
@@ -42,7 +42,7 @@ pub struct Entry {
     pub start: u64,
     /// Its bytes.
     pub len: u64,
-    /// What each network needs to reach it, one after the other; zeros where there is no network.
+    /// The keys by which each network reaches the segment, one after the other; zeros where there is no network.
     pub key: [u8; KEY_ROOM],
     check: u64,
 }
@@ -70,7 +70,7 @@ impl Entry {
             .map(|end| end as usize)
     }
 
-    /// A sum of its words in which each counts by its place; 0 for zeros.
+    /// A check sum over its words that depends on their order; 0 for zeros.
     fn sum(&self) -> u64 {
         let words: &[u64; WORDS] = bytemuck::cast_ref(self);
         let add = |sum: u64, word: &u64| (sum ^ *word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -86,7 +86,7 @@ pub struct Table<'a> {
     rank: usize,
 }
 
-/// What the table says of a segment.
+/// The entry of a segment, as the table has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// The count of changes when it was registered.
@@ -129,7 +129,7 @@ impl<'a> Table<'a> {
         self.at(self.layout.segments + LINE + 8).store(len as u64, Ordering::Relaxed);
     }
 
-    /// Where that is; no bytes if there is none. Known once the rank has arrived.
+    /// Start and length of the symmetric static data; length 0 if there is none. Known once the rank has arrived.
     #[inline]
     pub fn statics(&self) -> (usize, usize) {
         let word = |offset| self.at(self.layout.segments + offset).load(Ordering::Relaxed) as usize;
@@ -148,8 +148,8 @@ impl<'a> Table<'a> {
         self.at(entry_offset(self.layout, number))
     }
 
-    /// Segment `number`, if there is one. Generations tell whether what was read is of one segment: the owner writes 0 before it changes
-    /// an entry, and never the same generation twice.
+    /// Segment `number`, if there is one. Generations tell whether all words that were read belong to one segment: the owner writes 0
+    /// before it changes an entry, and never the same generation twice.
     #[inline]
     pub fn find(&self, number: usize) -> Option<Found> {
         // Acquire pairs with the Release store in `write`: the entry is backed.
@@ -164,7 +164,8 @@ impl<'a> Table<'a> {
             if generation == 0 {
                 return None;
             }
-            // Acquire: the generation is read again after these. If one of them is of a later write, that finds the 0 before it.
+            // Acquire: the generation is read again after these. If one of these loads finds a later write, the second read of the
+            // generation finds the 0 that was written before that write, or a newer value.
             let start = self.at(from + 8).load(Ordering::Acquire) as usize;
             let len = self.at(from + 16).load(Ordering::Acquire) as usize;
             if self.at(from).load(Ordering::Relaxed) == generation {
@@ -182,13 +183,13 @@ impl<'a> Table<'a> {
         words.iter().enumerate().rev().for_each(|(i, word)| self.at(to + 8 * i).store(*word, Ordering::Release));
         let top = self.at(self.layout.segments + 8);
         let reaches = top.load(Ordering::Relaxed).max(number as u64 + 1);
-        // Release, in this order: who reads the count finds the version, and who reads that finds the entry.
+        // Release, in this order: a rank that reads the new count finds the new version, and one that reads the new version finds the entry.
         self.at(block_offset(self.layout, number / SEGMENT_BLOCK)).store(changes, Ordering::Release);
         top.store(reaches, Ordering::Release);
         self.at(self.layout.segments).store(changes, Ordering::Release);
     }
 
-    /// Backs the entry `number` with memory; tells which bytes of the slot that were, if any.
+    /// Backs the entry `number` with memory. Returns the bytes of the slot that were backed, if any.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].

@@ -4,13 +4,13 @@
 //! variable is memory that ranks of the node have mapped, and that a network registers like the heap. Pages of zeros are not copied,
 //! so large empty arrays stay sparse. Variables of shared libraries, thread-locals and the stack lie elsewhere and stay private.
 //!
-//! What is read-only after relocation (`PT_GNU_RELRO`) is left out. Another thread that writes a static variable between the
-//! copy and the map would lose that, so the caller makes sure that there is none.
+//! Pages that are read-only after relocation (`PT_GNU_RELRO`) are left out. If another thread wrote a static variable between the copy and
+//! the mapping, that write would be lost, so the caller makes sure that no other thread does.
 //!
 //! # Children
-//! A forked child gets a private copy, as it would without this: a handler of `pthread_atfork` makes it in the child, and the
-//! parent's `fork` returns when it is there. A child of `vfork`, `posix_spawn` or a bare `clone` runs no handler: it shares the
-//! variables with its parent until it calls `exec`.
+//! A forked child gets a private copy of the variables, as it would if they were not symmetric: a `pthread_atfork` handler makes the copy
+//! in the child, and the parent's `fork` returns when the copy is complete. A child of `vfork`, `posix_spawn` or a bare `clone` runs no
+//! handler: it shares the variables with its parent until it calls `exec`.
 
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed, O
 use super::limits::page_size;
 use crate::error::{Error, Result};
 
-/// The executable's writable memory, of whole pages.
+/// The executable's writable memory, in whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statics {
     /// The first address.
@@ -28,20 +28,21 @@ pub struct Statics {
     pub len: usize,
 }
 
-/// What the handlers of `fork` need: where the statics are, and what they are mapped from. Length 0: they are private.
+/// For the `fork` handlers: the address and length of the statics, and the file and the offset that they are mapped from. Length 0: the
+/// statics are private.
 static START: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
-/// A thread forks. Held from before the fork to after it.
+/// Set while a thread forks, from before the fork to after it.
 static FORKING: AtomicBool = AtomicBool::new(false);
-/// Its pipe: the parent reads the end of it when the child has its copy.
+/// The pipe of the thread that forks. The parent waits for end-of-file on it, which comes when the child has its copy.
 static PIPE: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
 
 /// The largest piece of the executable's writable memory that is not read-only after relocation.
 pub fn find() -> Option<Statics> {
     unsafe extern "C" fn executable(info: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: the loader's description of an object, and the place that `find` gave.
+        // SAFETY: the loader's description of an object, and the variable that `find` passed.
         let (info, found) = unsafe { (&*info, &mut *found.cast::<Option<Statics>>()) };
         // SAFETY: the loader says how many there are.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum as usize) };
@@ -66,16 +67,16 @@ pub fn find() -> Option<Statics> {
             (len > 0).then_some(Statics { start: first, len })
         });
         *found = pieces.max_by_key(|piece| piece.len);
-        // The executable comes first; no other object is looked at.
+        // The loader reports the executable first. A value other than 0 ends the iteration, so no other object is examined.
         1
     }
     let mut found: Option<Statics> = None;
-    // SAFETY: the callback is called with this place before this returns.
+    // SAFETY: the callback writes to `found` only before this returns.
     unsafe { libc::dl_iterate_phdr(Some(executable), (&raw mut found).cast()) };
     found
 }
 
-/// Lays the executable's statics over `offset` of `file`, which has `room` bytes there. Once in the life of a process.
+/// Maps the executable's statics from `offset` of `file`, which has `room` bytes there. Possible once in the life of a process.
 ///
 /// # Errors
 /// [`Error::Start`] if there are other threads (unless `shared`: then the caller knows that they leave statics alone), if there
@@ -96,7 +97,7 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
              any thread, or set BELLWETHER_STATIC_DATA=off"
         )));
     }
-    // One that stays open: variables stay in the file, and children need it, when the world has ended.
+    // This descriptor stays open after the world has ended: the variables stay in the file, and forked children need it.
     let file = file.try_clone_to_owned().map_err(|source| Error::Os {
         doing: "making static data symmetric",
         call: "dup",
@@ -124,7 +125,7 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
     Ok(statics)
 }
 
-/// Copies and maps. From the first copy on nothing here writes a static variable: what is written then is lost.
+/// Copies the statics to the file and maps it over them. Nothing here writes a static variable after the first copy: that write would be lost.
 ///
 /// # Safety
 /// The pages are mapped and this thread's alone.
@@ -132,9 +133,9 @@ unsafe fn replace(file: RawFd, offset: usize, statics: Statics) -> std::result::
     let (page, words) = (page_size(), page_size() / size_of::<usize>());
     for at in (0..statics.len).step_by(page) {
         let from = (statics.start + at) as *const usize;
-        // SAFETY: a mapped page. Volatile: these are all kinds of variables.
+        // SAFETY: a mapped page. Volatile: the page holds variables of any type.
         let is_empty = (0..words).all(|word| unsafe { from.add(word).read_volatile() } == 0);
-        // SAFETY: as above; the kernel reads them.
+        // SAFETY: as above; the kernel reads the page.
         if !is_empty && unsafe { libc::pwrite(file, from.cast(), page, (offset + at) as i64) } != page as isize {
             return Err("pwrite");
         }
@@ -150,7 +151,7 @@ extern "C" fn prepare() {
     if LEN.load(Relaxed) == 0 {
         return;
     }
-    // Acquire and Release by SeqCst: one thread after the other.
+    // A lock: one thread forks at a time. SeqCst gives Acquire here and Release in the stores that end it.
     while FORKING.swap(true, SeqCst) {
         // SAFETY: no preconditions.
         unsafe { libc::sched_yield() };
@@ -167,7 +168,7 @@ extern "C" fn in_parent() {
     }
     let [read, write] = [0, 1].map(|end| PIPE[end].load(Relaxed));
     let mut byte = 0u8;
-    // SAFETY: our own descriptors, and room for a byte. The end of the pipe: the child has its copy, or is gone.
+    // SAFETY: our own descriptors, and room for a byte. `read` returns at end-of-file: the child has its copy, or has ended.
     unsafe {
         libc::close(write);
         while libc::read(read, (&raw mut byte).cast(), 1) < 0 && *libc::__errno_location() == libc::EINTR {}
@@ -181,14 +182,14 @@ extern "C" fn in_child() {
     if statics.len == 0 {
         return;
     }
-    // SAFETY: the statics, mapped from there; this is the only thread.
+    // SAFETY: the statics are mapped from this file and offset; this is the only thread of the child.
     let done = unsafe { make_private(FILE.load(Relaxed), OFFSET.load(Relaxed), statics) };
     if !done {
         // The child would write its parent's variables.
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(127) };
     }
-    // From here on these are the child's own.
+    // From here on the variables are the child's own.
     LEN.store(0, SeqCst);
     FORKING.store(false, SeqCst);
     // SAFETY: this process's descriptors.
@@ -199,7 +200,7 @@ extern "C" fn in_child() {
 /// writes no static variable.
 ///
 /// # Safety
-/// The statics are mapped from there, and no other thread of this process runs.
+/// The statics are mapped from `offset` of `file`, and no other thread of this process runs.
 unsafe fn make_private(file: RawFd, offset: usize, statics: Statics) -> bool {
     let (access, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
@@ -211,7 +212,7 @@ unsafe fn make_private(file: RawFd, offset: usize, statics: Statics) -> bool {
     let end = (offset + statics.len) as i64;
     let mut at = offset as i64;
     while at < end {
-        // SAFETY: an open file; who else uses it names offsets.
+        // SAFETY: an open file. All other uses of it pass an offset, so they do not depend on the file position.
         let data = unsafe { libc::lseek(file, at, libc::SEEK_DATA) };
         // No data up to the end of the file.
         if data < 0 || data >= end {
@@ -223,7 +224,7 @@ unsafe fn make_private(file: RawFd, offset: usize, statics: Statics) -> bool {
         while at < hole {
             // SAFETY: inside the copy.
             let to = unsafe { copy.add(at as usize - offset) };
-            // SAFETY: there is room for so many bytes.
+            // SAFETY: the copy has room for these bytes.
             let read = unsafe { libc::pread(file, to, (hole - at) as usize, at) };
             if read <= 0 {
                 return false;

@@ -1,4 +1,4 @@
-//! Pieces of broadcasts, and questions of ranks that wait for one in vain.
+//! Pieces of broadcasts, and questions of ranks that wait for a piece that does not come.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{Messages, id, words};
 use crate::error::Result;
 
-/// What has come of broadcasts and is not taken yet, and how many pieces this rank has begun with.
+/// Pieces of broadcasts that have come and are not taken yet, and the number of pieces that this rank has begun to send or await.
 #[derive(Default)]
 pub(super) struct Broadcasts {
     came: RefCell<HashMap<u64, Vec<u8>>>,
@@ -25,7 +25,7 @@ struct Question {
     number: u64,
     /// Barriers that it had entered.
     barriers: u64,
-    /// What broadcast it is in, if it takes this rank for the root.
+    /// The head of the broadcast that the rank is in, if it takes this rank for the root; otherwise empty.
     head: Vec<u8>,
 }
 
@@ -58,10 +58,10 @@ impl Messages {
         self.engine.node.status(self.engine.rank).entered.load(Ordering::Relaxed)
     }
 
-    /// Before this rank enters its next barrier: tells those that wait for a piece of a broadcast before it that none will come.
+    /// Before this rank enters its next barrier: tells the ranks that wait for a piece of a broadcast before that barrier that none will come.
     #[inline]
     pub fn before_barrier(&self) {
-        // It is refused there.
+        // The barrier itself will report the error.
         if self.engine.check_outside_handler("barrier").is_err() {
             return;
         }
@@ -71,7 +71,7 @@ impl Messages {
         }
     }
 
-    /// Answers whoever waits for a piece of a broadcast that this rank has not begun, while it is in a barrier that the other has not
+    /// Answers each rank that waits for a piece that this rank has not begun, if this rank is in a barrier that the other has not
     /// entered.
     #[cold]
     fn answer_broadcasts(&self) {
@@ -88,7 +88,7 @@ impl Messages {
     pub fn next_broadcast(&self) -> u64 {
         let Broadcasts { came, elsewhere, questions, begun, .. } = &self.broadcasts;
         let number = begun.replace(begun.get() + 1);
-        // Questions that came too late, and pieces for ranks that differed, are taken by nobody.
+        // Drop questions that came too late, and pieces for ranks that differed: no call takes them.
         came.borrow_mut().retain(|piece, _| *piece >= number);
         elsewhere.borrow_mut().retain(|piece, _| *piece >= number);
         questions.borrow_mut().retain(|question| question.number >= number);
@@ -119,7 +119,7 @@ impl Messages {
         self.engine.answer(to, || self.engine.send_or_keep(to, id::BROADCAST_QUESTION, number, &question));
     }
 
-    /// Tells `to` that nothing follows in that piece's broadcast, since ranks differ. One that is gone need not know.
+    /// Tells `to` that nothing follows in that piece's broadcast, since ranks differ. A rank that is gone need not know.
     pub fn end_broadcast(&self, to: usize, number: u64, heads: &[u8]) {
         self.engine.answer(to, || self.pass_broadcast(to, number, heads));
     }

@@ -24,14 +24,15 @@ use crate::engine::{RECEIPT, Ready};
 use crate::error::{Error, Result};
 
 /// Takes the encoded arguments and appends the encoded result to the last argument. An error says why the arguments could not be
-/// decoded or the result not encoded. Sets the name to the closure's type before it runs it.
+/// decoded or the result could not be encoded. Before the closure runs, the shim sets the cell to the name of the closure's type.
 type Shim = fn(&Context<'_>, &[u8], &Cell<&'static str>, &mut Bytes) -> std::result::Result<(), String>;
 
-/// What an answer begins with: the result follows, or why there is none, or how the closure panicked.
+/// The first byte of an answer. `DONE`: the result follows. `REFUSED`: the reason why there is no result follows. `PANICKED`: an
+/// encoded [`Panicked`] follows.
 pub(super) const DONE: u8 = 0;
 pub(super) const REFUSED: u8 = 1;
 pub(super) const PANICKED: u8 = 2;
-/// Of an atomic: its segment is not open any more.
+/// The first byte of the answer to an atomic on a segment that has been closed.
 pub(super) const CLOSED: u8 = 3;
 
 /// Using `CHECK` compiles only if `F` has size 0.
@@ -44,7 +45,7 @@ impl<F> CapturesNothing<F> {
     );
 }
 
-/// Runs closure `F` at the target: its address names `F` on every rank.
+/// Runs closure `F` at the target. The shim's address identifies `F` on every rank.
 fn shim<E, A, R, F>(
     context: &Context<'_>,
     bytes: &[u8],
@@ -74,7 +75,7 @@ fn place_of(shim: Shim) -> Result<u64> {
     })
 }
 
-/// The place of a closure without answer whose arguments travel by serde.
+/// The code offset of a closure that sends no answer and whose arguments are encoded by serde.
 pub(super) fn place_of_postcard<A, F>(function: F) -> Result<u64>
 where
     A: Serialize + DeserializeOwned,
@@ -84,7 +85,7 @@ where
     place_of(shim::<Postcard, A, (), F>)
 }
 
-/// The place of a closure without answer whose arguments travel as they lie in memory.
+/// The code offset of a closure that sends no answer and whose arguments are sent as their bytes in memory.
 pub(super) fn place_of_plain<A, F>(function: F) -> Result<u64>
 where
     A: Pod,
@@ -141,7 +142,7 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
-    /// Runs the closure at `place` of the code, for `from`.
+    /// Runs, for rank `from`, the closure whose shim is at code offset `place`.
     #[inline]
     fn run_closure(
         &self,
@@ -156,7 +157,7 @@ impl Messages {
         self.run_for(from, caller, || name.get().to_owned(), || shim(&self.context(from), arguments, &name, answer))
     }
 
-    /// Runs `function` at rank `to`, without an answer. Arguments travel by serde; see `World::invoke`.
+    /// Runs `function` at rank `to`, without an answer. Arguments are encoded by serde; see `World::invoke`.
     pub fn invoke<A, F>(&self, to: usize, arguments: &A, function: F) -> Result<()>
     where
         A: Serialize + DeserializeOwned,
@@ -205,7 +206,7 @@ impl Messages {
         self.begin::<Plain, A, R>(to, shim::<Plain, A, R, F>, &arguments)
     }
 
-    /// Opens a call to rank `to`, which nothing was sent for. A drop closes it.
+    /// Opens a call to rank `to` without sending anything. Dropping the [`Call`] closes it.
     #[track_caller]
     pub(super) fn open_call<R>(
         self: &Rc<Self>,
@@ -259,13 +260,13 @@ const WAITING: &str = "waiting for the result of a remote call";
 
 /// A remote call in flight: a future, or [`wait`](Self::wait) for its result.
 ///
-/// The call has been sent when this exists. [`World::block_on`](crate::World::block_on), any wait of this rank, or an
-/// executor of one thread drives the future, on the thread of its world. [`World::wait_all`](crate::World::wait_all) waits
-/// for several, [`World::select`](crate::World::select) for the first of several. The target runs the call when it polls or
-/// waits.
+/// The call has been sent when this value exists. The future is driven on the thread of its world: by
+/// [`World::block_on`](crate::World::block_on), by any wait of this rank, or by a single-threaded executor.
+/// [`World::wait_all`](crate::World::wait_all) waits for several calls, [`World::select`](crate::World::select) for the first of
+/// several. The target runs the function when it polls or waits.
 ///
-/// It owns its buffers. Dropping it is safe at any time: it discards the answer, and the function still runs. Its errors name the place
-/// where it was made.
+/// The value owns its buffers. Dropping it is safe at any time: that discards the answer, and the function still runs. Errors name the
+/// place in the program where the call was made.
 ///
 /// # Examples
 /// ```
@@ -290,7 +291,7 @@ pub struct Call<R> {
     number: u64,
     to: usize,
     decode: fn(&[u8]) -> std::result::Result<R, String>,
-    /// Where the program made it.
+    /// Where the program made the call.
     place: &'static Location<'static>,
     result: PhantomData<fn() -> R>,
 }
@@ -304,7 +305,7 @@ impl<R> Call<R> {
         let engine = &self.messages.engine;
         let polled = engine.poll_alive(WAITING).map_err(|error| error.at(self.place));
         if let Err(Error::PeerLost { .. }) = polled {
-            // What the target sent before it ended may have come after the check.
+            // The target may have answered before it ended. Poll once more: the answer may have arrived since the last poll.
             engine.turn();
         }
         if self.answered() { Ok(true) } else { polled.map(|_| false) }
@@ -415,7 +416,7 @@ pub(crate) fn feed_closures(bytes: &[u8]) {
     let _ = <Plain as Encoding<()>>::decode(bytes);
 }
 
-/// For fuzzing: the place of a closure that takes a `T` if `bits` name code or are odd; else `bits`.
+/// For fuzzing: the code offset of a closure that takes a `T` if `bits` name code or are odd; otherwise `bits`.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn name_code<T: Serialize + DeserializeOwned>(bits: u64) -> u64 {
     fn taking<T: Serialize + DeserializeOwned, F: Fn(&Context<'_>, T) -> u8 + Copy>(_: F) -> Shim {

@@ -57,7 +57,7 @@ fn image() -> &'static Image {
         // SAFETY: leaked just now.
         Ok(_) => unsafe { &*found },
         Err(known) => {
-            // SAFETY: ours alone, and not stored; the other one was leaked by who stored it.
+            // SAFETY: `found` is ours alone, and was not stored; the other image was leaked by the thread that stored it.
             unsafe {
                 drop(Box::from_raw(found));
                 &*known

@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{HandlerId, Messages};
 use crate::error::Result;
 
-/// Where a handler runs: who called, and the means to answer. It can send, but neither wait nor enter a collective.
+/// The environment of a handler: the calling rank, and the means to answer. A handler can send, but neither wait nor enter a collective.
 pub struct Context<'a> {
     messages: &'a Messages,
     from: usize,
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
         self.messages.engine.outbox.bounded(|| self.messages.invoke(to, &arguments, function))
     }
 
-    /// As [`Context::invoke`], but what has no room is always kept: for protocols that bound themselves.
+    /// As [`Context::invoke`], but a message without room is always kept: for protocols that bound themselves.
     ///
     /// # Errors
     /// As `World::invoke`.

@@ -21,7 +21,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// What runs for a message of one id.
+/// The function that runs for a message of one id.
 type Handler = Box<dyn Fn(&Messages, &Delivery<'_>)>;
 
 /// Handlers by message id.

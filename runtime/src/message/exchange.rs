@@ -1,4 +1,4 @@
-//! What ranks tell each other in exchanges over a network: each message in as many parts as it needs.
+//! The messages of exchanges over a network, each in as many parts as it needs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use crate::error::Result;
 /// A round of an exchange: the number of the exchange, and of the round.
 pub type Round = [u64; 2];
 
-/// What has come of exchanges and is not taken yet.
+/// Messages of exchanges that have come and are not taken yet.
 #[derive(Default)]
 pub(super) struct Exchanges {
     came: RefCell<HashMap<Round, Parts>>,
@@ -55,18 +55,18 @@ impl Messages {
         })
     }
 
-    /// Whether all that this rank is told in that round has come.
+    /// Whether the whole message to this rank in that round has come.
     pub fn was_told(&self, round: Round) -> bool {
         self.exchanges.came.borrow().get(&round).is_some_and(|parts| parts.came.len() as u64 >= parts.count)
     }
 
-    /// Takes what this rank was told in that round.
+    /// Takes the message to this rank in that round.
     pub fn take_told(&self, round: Round) -> Vec<u8> {
         let parts = self.exchanges.came.borrow_mut().remove(&round);
         parts.map_or_else(Vec::new, |parts| parts.came.into_values().flatten().collect())
     }
 
-    /// Forgets what this rank was told in exchanges before that one, which have failed here.
+    /// Forgets the messages to this rank in exchanges before that one, which have failed here.
     pub fn forget_told(&self, before: u64) {
         self.exchanges.came.borrow_mut().retain(|[exchange, _], _| *exchange >= before);
     }
@@ -82,7 +82,7 @@ impl Messages {
     /// Messages that this rank has sent, those of its contexts included, and delivered, but for those of exchanges.
     pub fn traffic(&self) -> [u64; 2] {
         let ([sent, delivered], [told, heard]) = (self.engine.traffic(), self.exchanges.traffic.get());
-        // What is kept for a rank that is lost is told, and never sent.
+        // A message that is kept for a lost rank is reported, and never sent.
         [sent.wrapping_sub(told), delivered.wrapping_sub(heard)]
     }
 }

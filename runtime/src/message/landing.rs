@@ -77,8 +77,8 @@ enum Destination {
 }
 
 impl Landing {
-    /// In this vector, in place of what it holds. Its memory is used if it suffices, so that a vector can serve many messages.
-    /// [`Landed::into_vec`] gives it back.
+    /// In this vector, in place of its contents. Its memory is used if it suffices, so that one vector can serve many
+    /// messages. [`Landed::into_vec`] gives it back.
     pub fn vec(vec: Vec<u8>) -> Landing {
         Landing(Destination::Vec(vec))
     }

@@ -229,9 +229,9 @@ impl Messages {
     /// Most bytes of a piece.
     pub fn piece_len(&self) -> usize {
         match self.engine.networks.is_empty() {
-            // Beside what says where the piece belongs.
+            // The rest of the message is the piece's head.
             false => PIECE.min(self.engine.largest_message() - PIECE_HEAD),
-            // A quarter, so that one can be filled while others are under way.
+            // A quarter, so that one can be filled while others are in flight.
             true => PIECE.min(self.engine.settings.message_memory.max(MESSAGE_MEMORY_MIN) / 4),
         }
     }

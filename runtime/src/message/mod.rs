@@ -75,7 +75,7 @@ pub(crate) mod id {
     pub const HANDLER_AND_DIGEST: u8 = 12;
     /// Takes the right to reach a segment away from a rank that may hold its entry; the header is its number.
     pub const REVOKE: u8 = 13;
-    /// Says that nothing of the sender is under way to that segment any more.
+    /// Says that nothing of the sender is in flight to that segment any more.
     pub const REVOKED: u8 = 14;
     /// A function of an open table; the header is its number, and above it 32 bits of its digest.
     pub const FUNCTION: u8 = 15;
@@ -87,7 +87,7 @@ pub(crate) mod id {
     pub const BROADCAST_QUESTION: u8 = 18;
     /// Says that the sender is in another collective call; the header is the number of the piece that it was asked about.
     pub const BROADCAST_ELSEWHERE: u8 = 19;
-    /// A part of what a rank tells another in an exchange; the header is the number of the exchange.
+    /// A part of the message of one rank to another in an exchange; the header is the number of the exchange.
     pub const EXCHANGE: u8 = 20;
     /// A LAPI active message with its data; the header is the header handler.
     pub const LAPI: u8 = 21;
@@ -101,7 +101,7 @@ pub(crate) mod id {
     pub const SEGMENT_ATOMIC: u8 = 25;
     /// A message of GASPI; the header is its kind.
     pub const GASPI: u8 = 26;
-    /// A message of the agreement on who is gone.
+    /// A message of the agreement on which ranks are gone.
     pub const AGREEMENT: u8 = 27;
 }
 

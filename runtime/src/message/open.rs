@@ -1,9 +1,9 @@
 //! Functions that are registered at any time, each rank at its own pace, for vocabularies that allow it.
 //!
-//! A call carries 32 bits of the function's digest beside its number. The called rank compares them. It keeps the call of
-//! a function that the caller has registered and itself not yet, and runs it once it has; how much such calls take is limited
-//! where they come from (`confirmed.rs`). What ranks had registered
-//! when each sent its first message they compare as a closed table, as far as both go.
+//! A call carries 32 bits of the function's digest beside its number. The called rank compares them. If the caller has
+//! registered the function and the called rank has not yet, the called rank keeps the call, and runs it once it has
+//! registered the function; the caller limits the memory of such calls (`confirmed.rs`). The functions that two ranks had
+//! registered when each sent its first message are compared as a closed table, up to the length of the shorter one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -218,9 +218,9 @@ impl Messages {
         Ok(sent)
     }
 
-    /// Calls a function of an open table at rank `to`. What finds no room is kept and sent later, as far as there is message
-    /// memory. Waits while as many bytes of calls are under way to functions that may not be registered where they go; inside a
-    /// handler it never waits.
+    /// Calls a function of an open table at rank `to`. If there is no room, the call is kept and sent later, as long as there
+    /// is message memory. Blocks while that many bytes of calls are in flight to functions that the target may not have
+    /// registered; inside a handler it never blocks.
     ///
     /// # Errors
     /// As [`Messages::send_to_handler`].

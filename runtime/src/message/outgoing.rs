@@ -1,4 +1,4 @@
-//! What a context sends: the ids and headers of messages, without the rank's [`Messages`], which belong to its own thread.
+//! The messages that a context sends: their ids and headers, without the rank's [`Messages`], which belong to its own thread.
 
 use bytemuck::Pod;
 use serde::{Serialize, de::DeserializeOwned};
@@ -28,8 +28,8 @@ impl Messages {
 }
 
 impl SealedTable {
-    /// Of a message for a registered handler. A rank of this host, which `is_here` tells, sees the sender's table; one of another
-    /// host compares the digest.
+    /// The heading of a message for a registered handler. A target on this host, which `is_here` tells, sees the sender's table;
+    /// a target on another host compares the digest.
     #[inline]
     pub(crate) fn handler(self, handler: HandlerId, is_here: impl FnOnce() -> bool) -> Heading {
         if self.is_open || is_here() {
@@ -69,7 +69,7 @@ where
     Ok(((id::CALL, place), bytes))
 }
 
-/// Of a message that runs `function`, with the bytes of its arguments.
+/// The heading of a message that runs `function`, with the bytes of the arguments.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if the arguments cannot be serialised, or the closure is of a shared library.
@@ -84,7 +84,7 @@ where
     Ok(((id::INVOKE, place), bytes))
 }
 
-/// Of a message that runs `function` with plain-old-data arguments.
+/// The heading of a message that runs `function` with plain-old-data arguments.
 ///
 /// # Errors
 /// [`crate::Error::InvalidArgument`] if the closure is of a shared library.

@@ -13,7 +13,7 @@ use super::{Messages, id};
 use crate::error::Error;
 
 thread_local! {
-    /// Where this thread panicked last. What `catch_unwind` gives does not tell it.
+    /// Where this thread panicked last. The payload that `catch_unwind` gives does not have the place.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
     /// The last panic of a handler that this thread has reported to a caller.
     static TOLD_OF: RefCell<Option<Panicked>> = const { RefCell::new(None) };
@@ -145,7 +145,7 @@ impl Messages {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
         let panicked = Panicked { handler, why: words.unwrap_or("in no words").to_owned(), place: PLACE.take() };
         let bytes = postcard::to_stdvec(&panicked).unwrap_or_default();
-        // Fails only in a thread that ends, where nobody asks for it.
+        // Fails only in a thread that ends, where no code asks for the place.
         let _ = TOLD_OF.try_with(|told| told.replace(Some(panicked)));
         // The sender of a large message waits for an answer.
         let caller = match (caller, self.landings.take_announced()) {

@@ -43,7 +43,7 @@ impl Messages {
         }
     }
 
-    /// Takes what came back for a receipt of this rank.
+    /// Takes the answer to a receipt of this rank.
     #[cold]
     pub(super) fn take_receipt(&self, from: usize, number: u64, answer: &[u8]) {
         let outcome = match answer.split_first() {

@@ -22,7 +22,7 @@ const POLLS: usize = 10_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 const NAME: &str = "closing a segment";
-/// In place of what an atomic does: nothing. Its receipt then says that what its sender sent before was handled.
+/// In place of an atomic: no change. The receipt then says that everything that the sender sent before was handled.
 const NOTHING: u64 = u64::MAX;
 
 /// Asking: the header is the segment's number, the payload its generation; so is the answer.
@@ -65,9 +65,10 @@ pub(super) fn install(messages: &Rc<Messages>) {
 }
 
 impl Messages {
-    /// Asks `to` to do `change` at `offset` of its segment `number`, or nothing, after what this rank has sent there before. With
-    /// [`BY_ADDRESS`](crate::engine::BY_ADDRESS) as number the offset is an address. When it has, the result goes to `found`, and `events`
-    /// happen. Inside a handler the message may be kept; else this waits for room for a change, and keeps what asks for nothing.
+    /// Asks `to` to do `change` at `offset` of its segment `number`, or nothing, after everything that this rank has sent there before.
+    /// With [`BY_ADDRESS`](crate::engine::BY_ADDRESS) as number the offset is an address. When `to` has done so, the result goes to
+    /// `found`, and `events` happen. Inside a handler the message may be kept. Elsewhere this blocks until there is room if it asks for a
+    /// change; a message that asks for none is kept.
     ///
     /// # Errors
     /// [`Error::PeerLost`]; then no event happens.
@@ -103,7 +104,8 @@ impl Messages {
         self.end_close_segment(number, generation)
     }
 
-    /// Asks all that may use a segment of this rank to use it no more. What they put from now on is an error. Their answers come by progress.
+    /// Asks all ranks that may use a segment of this rank to stop using it. Their later puts fail. Their answers arrive as this rank makes
+    /// progress.
     ///
     /// # Errors
     /// [`Error::InsideHandler`].

@@ -15,7 +15,7 @@ use crate::hash;
 use crate::memory::copy;
 use crate::memory::layout::{HANDLER_ENTRY, MAX_HANDLERS};
 
-/// What runs when a message for a registered handler arrives: the context to answer in, and the payload.
+/// The function that runs when a message for a registered handler arrives. It gets the context to answer in, and the payload.
 pub type HandlerFn = Rc<dyn Fn(&Context<'_>, &[u8])>;
 
 /// A registered handler's number, the same on every rank.
@@ -74,7 +74,7 @@ impl Messages {
         self.run_for(from, Caller::Nothing, name, || handler(&self.context(from), payload));
     }
 
-    /// As [`Messages::handle`], for the first message of a sender, and for what no sender of ours writes.
+    /// As [`Messages::handle`], for the first message of a sender, and for messages that no sender of ours writes.
     #[cold]
     #[inline(never)]
     fn handle_first(&self, from: usize, data: &[u8]) {
@@ -103,7 +103,7 @@ impl Messages {
     /// The handler's number in a word that has a digest too, if the sender's table equals this rank's.
     pub(super) fn check_digest(&self, from: usize, word: u64) -> Result<u64> {
         let (number, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
-        // With the names of what differs, if they are here.
+        // With the names of the handlers that differ, if they are known here.
         self.ready_for(from)?;
         let ours = self.table.digest.get();
         if theirs != ours {
@@ -222,7 +222,7 @@ impl Messages {
         }
         let own = self.table.sealed.get().map_or(0, |handlers| handlers.len());
         let (theirs, ours) = (sealed as usize - 1, own);
-        // Of open tables the one may have had more than the other when it was shown.
+        // Open tables may have had different lengths when they were shown: compare the common part.
         let compared = if self.table.open.is_open.get() { theirs.min(ours) } else { theirs.max(ours) };
         for number in 0..compared.min(MAX_HANDLERS) {
             let a = (number < theirs).then(|| self.entry(rank, number));
@@ -326,7 +326,8 @@ mod tests {
     use super::*;
     use crate::Threads;
 
-    /// Rank 0 sends as it does to a rank of another host, with a digest; `change` may spoil it. What rank 1 heard, and its error.
+    /// Rank 0 sends as it does to a rank of another host, with a digest; `change` may spoil it. Gives the messages that rank 1 received, and its
+    /// error.
     fn by_digest(change: fn(u64) -> u64) -> (Vec<u8>, Option<Error>) {
         let outcomes = Threads::new(2).deadline(Duration::from_secs(20)).build(|mut builder| {
             let heard = Rc::new(RefCell::new(Vec::new()));

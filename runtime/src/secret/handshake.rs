@@ -7,8 +7,8 @@
 //!   Proof over Hello and Challenge ─▶
 //! ```
 //!
-//! Both nonces are new for each connection: what was recorded of another one proves nothing here. Frames follow, under keys that
-//! only this exchange gives.
+//! Both nonces are new for each connection: a recording of another handshake proves nothing in this one. Frames follow, under
+//! keys that only this exchange gives.
 
 use super::{End, JobKey, PROOF, SessionKeys, same};
 
@@ -30,7 +30,7 @@ pub struct Position {
     pub received: u64,
 }
 
-/// What a dialer says first.
+/// The first message of a dialer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The dialer, and what tells it from the next interface with its number.
@@ -142,7 +142,7 @@ fn position(challenge: &[u8]) -> Position {
 pub struct Accepting {
     nonce: [u8; NONCE],
     heard: Vec<u8>,
-    /// What was said to whom, once that is known.
+    /// The messages sent, and to whom, once that is known.
     said: Option<(Hello, Vec<u8>, Position)>,
 }
 
@@ -157,7 +157,7 @@ impl Accepting {
         HELLO + PROOF - self.heard.len()
     }
 
-    /// Who calls, as it says. Nothing of it is proved before [`Step::Done`].
+    /// The caller, as it names itself. Nothing about the caller is proved before [`Step::Done`].
     pub fn caller(&self) -> Option<&Hello> {
         self.said.as_ref().map(|(hello, ..)| hello)
     }

@@ -1,10 +1,10 @@
-//! The job's key, and what is derived from it: proofs of who knows it, and the keys of one connection.
+//! The job's key, and the values derived from it: proofs that a process knows the key, and the keys of one connection.
 //!
 //! BLAKE3 in its key derivation mode is a pseudorandom function (BLAKE3 paper, sections 2.2 and 6.2). Each use has a context of its
 //! own, so that no value made for one is good for another.
 //!
-//! Frames have tags of AES-256-GCM over additional data alone, which is GMAC (NIST SP 800-38D): several times as fast as BLAKE3 for
-//! what a frame holds. GMAC is secure only if no nonce is used twice under one key. The nonce holds the record number of the tag in its
+//! Frames have tags of AES-256-GCM over additional data alone, which is GMAC (NIST SP 800-38D): several times as fast as BLAKE3 for the
+//! length of a frame. GMAC is secure only if no nonce is used twice under one key. The nonce holds the record number of the tag in its
 //! connection and direction, and each connection has new keys. The same holds for frames that are encrypted, by AES-256-GCM proper.
 
 pub mod handshake;
@@ -22,7 +22,7 @@ pub const TAG: usize = 16;
 /// Bytes of a proof.
 pub const PROOF: usize = 32;
 
-/// What all ranks of a job know, and nobody else.
+/// The job's secret: all ranks of the job know it, and nobody else.
 #[derive(Clone)]
 pub struct JobKey {
     bytes: [u8; KEY],
@@ -158,7 +158,7 @@ fn nonce(record: u64, part: Part) -> [u8; 12] {
     nonce
 }
 
-/// What a tag is for: no two have the same nonce.
+/// The purpose of a tag: no two purposes have the same nonce.
 #[derive(Clone, Copy)]
 enum Part {
     Head = 1,
@@ -169,7 +169,7 @@ enum Part {
 /// Whether two proofs or tags are the same. All bytes are compared, wherever the first difference is: the time tells a
 /// stranger nothing about it.
 pub fn same<B: Copy + BitXor<Output = u8>>(one: &[B], other: &[B]) -> bool {
-    // What the compiler does not know it cannot use to end the loop early.
+    // Hides the value from the compiler, which could otherwise use it to end the loop early.
     let differ = |all: u8, (one, other): (&B, &B)| std::hint::black_box(all | (*one ^ *other));
     one.len() == other.len() && one.iter().zip(other).fold(0, differ) == 0
 }

@@ -37,7 +37,7 @@ macro_rules! algorithms {
 
 algorithms! {
     /// How a team's allreduce is done. All give the same bits: contributions are combined along one binary tree over the
-    /// ranks, whoever computes which part of it.
+    /// ranks, independent of which rank computes which part.
     Allreduce {
         /// The last rank to arrive combines all contributions and hands out the result. On mapped memory only; elsewhere as `gather`.
         Central = "central",

@@ -18,7 +18,7 @@ pub struct Known {
     pub values: Values,
     /// The default, as a user would write it.
     pub default: &'static str,
-    /// What else a user should know: what `auto` does, and when to change the value. May be empty.
+    /// Further advice for users: what `auto` does, and when to change the value. May be empty.
     pub details: &'static str,
     /// Whether users set it; the rest pass facts from a parent to its ranks.
     pub public: bool,
@@ -29,7 +29,7 @@ pub struct Known {
 /// The values that a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// One of these words, each with what it does.
+    /// One of these words, each with its effect.
     Words(&'static [(&'static str, &'static str)]),
     /// What these words describe.
     Described(&'static str),
@@ -56,7 +56,7 @@ impl fmt::Display for Values {
 }
 
 impl Known {
-    /// Where the value comes from: the environment, or what was decided here.
+    /// Where the value comes from: the environment, or a decision of this program.
     pub fn origin(&self) -> &'static str {
         match (std::env::var_os(self.name).is_some(), self.default) {
             (true, _) => "environment",
@@ -545,7 +545,7 @@ pub const KNOWN: &[Known] = &[
 
 /// Set for every rank that a launcher started.
 pub(super) const LAUNCHED: &str = "BELLWETHER_JOB";
-/// What else a launcher tells a rank. A user who sets one of these by hand means another.
+/// Variables by which a launcher tells a rank more. A user who sets one of these by hand probably means another.
 pub(super) const OF_A_RANK: [&str; 2] = ["BELLWETHER_SIZE", "BELLWETHER_RANK"];
 
 const fn internal(name: &'static str) -> Known {

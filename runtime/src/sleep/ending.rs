@@ -12,8 +12,9 @@ use super::Fences;
 
 /// Whether the work of other threads is over, and whether the thread that serves meanwhile sleeps, or is about to.
 ///
-/// Short work ends while that thread polls, and then signals nobody. Both sides store, then load what the other stores, with a full fence
-/// between (Dekker): either [`Ending::end`] finds that the thread falls asleep, or [`Ending::falls_asleep`] finds that the work is over.
+/// Short work ends while that thread polls, and then no signal is sent. Each side stores, then loads the word that the other stores, with
+/// a full fence in between (Dekker): either [`Ending::end`] finds that the thread falls asleep, or [`Ending::falls_asleep`] finds that
+/// the work is over.
 #[derive(Debug, Default)]
 pub struct Ending {
     over: AtomicBool,
@@ -29,7 +30,7 @@ impl Ending {
         self.sleeps.load(Ordering::Relaxed)
     }
 
-    /// Whether the work is over. What it has done is seen then.
+    /// Whether the work is over. If it is, its stores are visible.
     pub fn is_over(&self) -> bool {
         // Acquire: pairs with the Release in `end`.
         self.over.load(Ordering::Acquire)

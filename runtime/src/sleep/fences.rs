@@ -84,8 +84,8 @@ pub fn has_barrier() -> bool {
     }
 }
 
-/// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). Where another thread has a [`light_barrier`]
-/// between a store and a load, then after this either that store is visible, or that load sees what this thread stored before.
+/// Makes every core that runs a thread of this process pass a full barrier; membarrier(2). If another thread has a [`light_barrier`]
+/// between a store and a load, then after this call either that store is visible, or that load sees the earlier stores of this thread.
 ///
 /// Only after [`has_barrier`] has returned true.
 #[cfg(not(loom))]

@@ -11,8 +11,8 @@ pub trait Listener {
     fn has_work(&mut self) -> bool;
 }
 
-/// Arms: what is stored from now on by a thread that then wakes the rank makes the descriptor readable. `false`: something came
-/// before, and the descriptor is not armed.
+/// Arms: if a thread stores something from now on and then wakes the rank, the descriptor becomes readable. `false`: something
+/// came before, and the descriptor is not armed.
 ///
 /// What [`Listener::has_work`] cannot see, such as a bell, the rank checks after this and before it sleeps.
 pub fn listen(word: &SleepWord, fences: Fences, listener: &mut impl Listener) -> bool {

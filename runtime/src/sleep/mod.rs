@@ -26,7 +26,7 @@ pub use self::sleeper::{Sleeper, fall_asleep};
 pub use self::socket::{WakeSocket, can_ring, namespace, ring};
 pub use self::word::SleepWord;
 
-/// Sleeps for `time`, whatever happens. For waits that end by something which wakes nobody, or which must not depend on a wake-up.
+/// Sleeps for `time`, whatever happens. For waits that end by an event that wakes no thread, or that must not depend on a wake-up.
 pub fn nap(time: Duration) {
     std::thread::sleep(time);
 }

@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::{Ending, Fences, Listener, SleepWord, Sleeper, fall_asleep, listen};
 
-/// What ranks share: the stores that are waited for, and the word that is slept on.
+/// The state that the ranks share: the stores that a rank waits for, and the word that it sleeps on.
 struct Shared {
     messages: [AtomicU32; 2],
     word: SleepWord,
@@ -51,8 +51,8 @@ fn send(shared: &Shared, message: usize, fences: Fences) {
     }
 }
 
-/// A rank that waits for the first `count` messages. What it polls for it sees by itself, as flags and bells; what it waits for to be
-/// delivered it sees when it has polled, as messages.
+/// A rank that waits for the first `count` messages. If it polls for them it sees them by its own loads, as flags and bells; if they
+/// have to be delivered it sees them after a poll, as messages.
 struct Waits<'a> {
     shared: &'a Shared,
     count: usize,

@@ -16,7 +16,7 @@ pub trait Sleeper {
     /// Whether something came that may change what `ready` says, and that the thread has to handle first.
     fn has_work(&mut self) -> bool;
 
-    /// Blocks until the announcement in `word` is gone or what was armed has come; may return early.
+    /// Blocks until the announcement in `word` is gone or an armed event has come; may return early.
     fn block(&mut self, word: &SleepWord);
 }
 

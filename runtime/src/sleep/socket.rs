@@ -14,8 +14,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What all wakers of this process send with, never dropped; null: not made. Made before the first rank of the process arrives, so that a
-/// ring needs no new descriptor. No `OnceLock`: the thread sanitizer does not see into the standard library's.
+/// The socket with which all wakers of this process send, never dropped; null: not made. Made before the first rank of the process
+/// arrives, so that a ring needs no new descriptor. No `OnceLock`: the thread sanitizer does not see into the standard library's.
 static SENDER: AtomicPtr<UnixDatagram> = AtomicPtr::new(ptr::null_mut());
 
 /// Datagrams that one drain takes at most. Chosen: more than a queue holds (net.unix.max_dgram_qlen, 10 to 512), so that only a sender
@@ -47,12 +47,12 @@ impl WakeSocket {
         }
     }
 
-    /// What [`ring()`] takes; not 0.
+    /// The name that [`ring()`] takes; not 0.
     pub fn name(&self) -> u64 {
         self.name
     }
 
-    /// Takes what was rung so far. `false`: rings came all the time, and the socket may still be readable.
+    /// Takes all rings so far. `false`: rings came all the time, and the socket may still be readable.
     pub fn drain(&self) -> bool {
         (0..DRAIN).any(|_| self.socket.recv(&mut [0]).is_err())
     }
@@ -87,7 +87,7 @@ pub fn can_ring() -> bool {
     sender().is_some()
 }
 
-/// What tells network namespaces apart: processes reach each other's sockets within one. `None` without /proc.
+/// An identifier of the network namespace: processes reach each other's sockets within one namespace. `None` without /proc.
 pub fn namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/net").ok().map(|file| file.ino())
 }

@@ -11,9 +11,9 @@ use super::Fences;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
-/// As ASLEEP, of a thread that leaves the rank to others meanwhile, which may announce sleeps of their own.
+/// As ASLEEP, of a thread that leaves the rank to other threads while it sleeps. These may announce sleeps of their own.
 const DOZING: u32 = 2;
-/// As ASLEEP, of a rank that may sleep in poll(2): whoever wakes it also rings its socket.
+/// As ASLEEP, of a rank that may sleep in poll(2): a waker also rings its socket.
 const LISTENING: u32 = 3;
 
 /// The word that a rank sleeps on, in memory that all ranks of its host have mapped. Zeros are a rank that is awake.
@@ -69,8 +69,9 @@ impl SleepWord {
         }
     }
 
-    /// As [`SleepWord::block`], while the announcement of a doze stands; takes that back. Another thread that uses the rank meanwhile wakes this
-    /// one first, which may be before it sleeps: then it must not sleep on what the other one announces, whose end wakes nobody.
+    /// As [`SleepWord::block`], while the announcement of a doze stands; then takes the announcement back. Another thread that uses the rank
+    /// meanwhile wakes this thread first, possibly before it sleeps. Then this thread must not sleep on the other's announcement: its withdrawal
+    /// wakes no thread.
     pub fn doze(&self, limit: Duration) {
         #[cfg(not(loom))]
         super::futex::wait(&self.state, DOZING, Some(limit));
@@ -79,7 +80,7 @@ impl SleepWord {
             let _ = limit;
             self.queue.wait();
         }
-        // What another thread has announced stands.
+        // An announcement of another thread stays.
         let _ = self.state.compare_exchange(DOZING, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
     }
 

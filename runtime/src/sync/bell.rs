@@ -69,7 +69,7 @@ impl Words {
         Words { mine, here, stride, reach, offset, used, alone }
     }
 
-    /// Adds one at `rank`. Everything this rank has put there before is visible to whoever sees the count.
+    /// Adds one at `rank`. A rank that sees the count sees everything that this rank has put there before.
     ///
     /// # Errors
     /// [`crate::Error::RankOutOfRange`]; over a network [`crate::Error::PeerLost`].

@@ -78,7 +78,7 @@ pub(super) fn chunk<T>(room: usize) -> usize {
     room.checked_div(size_of::<T>()).map_or(usize::MAX, |fit| fit.max(1))
 }
 
-/// Everyone puts its contribution to member 0 and counts; who comes last combines, and hands out.
+/// Every member puts its contribution to member 0 and counts itself there; the last member combines all contributions, and distributes the result.
 async fn central<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let size = context.size();
     let mut fold = Fold::new(op);

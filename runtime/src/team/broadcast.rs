@@ -22,7 +22,7 @@ pub(super) async fn broadcast<T: Pod>(context: &Context, root: usize, values: &m
     }
 }
 
-/// The `len` values of one member become those of another; the others, who need not have any, keep step.
+/// The `len` values of one member become those of another; the other members, which need not have values, only keep their steps in line.
 pub(super) async fn pass<T: Pod>(
     context: &Context,
     [from, to]: [usize; 2],

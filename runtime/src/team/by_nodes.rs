@@ -2,14 +2,14 @@
 //! that less travels between nodes.
 //!
 //! # Why reductions keep their bits
-//! Every reduction combines along one tree over the members' numbers: neighbours in pairs, pairs of neighbours, and so on; what
-//! has no neighbour goes up as it is ([`super::operator::Fold`]). Which member is where does not enter into it, so a team of
-//! the same size gives the same bits on any layout. A node may combine its members' values only if they are a whole subtree,
-//! and the leaders may go on only if the nodes' subtrees are the next level's leaves: so it is where nodes are blocks of the same
-//! power of two, but for a shorter last one ([`super::nodes::Layout::whole`]). Then the composition is this tree, for every
-//! operator, and nothing is asked of it but what it says anyway. On other layouts values are not combined on the way at all:
-//! all contributions travel, together, and are combined along the tree where they are wanted. That is worth it for few bytes,
-//! and what is longer takes the algorithms that know no nodes.
+//! Every reduction combines along one tree over the members' numbers: neighbours in pairs, pairs of neighbours, and so on; an
+//! element without a neighbour goes up unchanged ([`super::operator::Fold`]). Which member is where does not enter into it, so a
+//! team of the same size gives the same bits on any layout. A node may combine its members' values only if they are a whole
+//! subtree, and the leaders may go on only if the nodes' subtrees are the next level's leaves: so it is where nodes are blocks of
+//! the same power of two, but for a shorter last one ([`super::nodes::Layout::whole`]). Then the composition is this tree, for
+//! every operator, and nothing is asked of it but what it says anyway. On other layouts values are not combined on the way at
+//! all: all contributions travel, together, and are combined along the tree where they are wanted. That pays off for few bytes;
+//! longer data takes the algorithms that do not consider nodes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -220,7 +220,8 @@ pub(super) fn reduce_by<'a, T: Pod>(
     })
 }
 
-/// From everyone to everyone: the member's `values` for each, `len` of them, become what each has for it.
+/// From every member to every member: this member's `values` for each, `len` elements each, are replaced by the values that each has for this
+/// member.
 pub(super) fn alltoall_by<'a, T: Pod>(
     team: &'a Context,
     nodes: &'a Nodes,
@@ -229,7 +230,7 @@ pub(super) fn alltoall_by<'a, T: Pod>(
 ) -> Composed<'a> {
     Box::pin(async move {
         let (local, most) = (&nodes.local, nodes.layout.most);
-        // By places: what goes to a node lies together, and is as long for all of them.
+        // Ordered by places: the values for one node lie together, and are equally long for each member.
         let (row, part) = (nodes.room() * len, most * len);
         let mut mine = vec![T::zeroed(); row];
         for (member, place) in nodes.places() {
@@ -237,7 +238,7 @@ pub(super) fn alltoall_by<'a, T: Pod>(
         }
         let mut rows = to_leader(team, nodes, &mine).await?;
         if let Some(leaders) = &nodes.leaders {
-            // To each node what all members here have for it; from each, the same of its members.
+            // Send to each node the values that all members here have for it; receive from each node the values of its members.
             let mut packed = vec![T::zeroed(); rows.len()];
             for (member, row) in rows.chunks_exact(row.max(1)).enumerate() {
                 for (node, theirs) in row.chunks_exact(part).enumerate() {
@@ -259,8 +260,8 @@ pub(super) fn alltoall_by<'a, T: Pod>(
     })
 }
 
-/// The root's node, and its place there; and room for what all members have, by places, where that is wanted: at the root,
-/// and at the leader of its node.
+/// The root's node, and its place there; and room for the values of all members, ordered by places, at the ranks that need
+/// it: the root, and the leader of its node.
 fn packed_for<T: Pod>(nodes: &Nodes, root: usize, len: usize) -> ([usize; 2], Vec<T>) {
     let (home, place) = nodes.place(root);
     let wanted = nodes.own == home && [0, place].contains(&nodes.local.rank);
@@ -283,7 +284,7 @@ fn unpack<T: Pod>(nodes: &Nodes, len: usize, packed: &[T], all: &mut [T]) {
     }
 }
 
-/// What all contributions, one after the other, come to.
+/// The concatenation of all contributions.
 fn combine<T: Pod>(fold: &mut Fold<'_, T>, all: &[T], values: &mut [T]) {
     // Of no values there is nothing to combine.
     for theirs in all.chunks(values.len().max(1)) {

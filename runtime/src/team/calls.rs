@@ -11,12 +11,12 @@ use super::{Operator, Pending, Team, checked};
 /// Every blocking form waits for the collectives of this team that were begun before, and delivers messages meanwhile.
 ///
 /// # Errors
-/// All of them, in both forms: [`RanksDiffer`](crate::Error::RanksDiffer) where members are not in the same call;
-/// [`Agreed`](crate::Error::Agreed) with the words of a member that failed, or of an earlier collective of this team that
-/// did; [`PeerLost`](crate::Error::PeerLost) if a rank died, or left while others wait for it;
+/// All of them, in both forms: [`RanksDiffer`](crate::Error::RanksDiffer) if members are not in the same call;
+/// [`Agreed`](crate::Error::Agreed) with the error text of a member that failed, or of an earlier collective of this team
+/// that failed; [`PeerLost`](crate::Error::PeerLost) if a rank died, or left while other ranks wait for it;
 /// [`InsideHandler`](crate::Error::InsideHandler).
 impl Team {
-    /// Waits until every member has called this. What a member has put before is then in effect. Collective over the
+    /// Waits until every member has called this. Earlier puts of all members are then in effect. Collective over the
     /// team.
     ///
     /// # Errors

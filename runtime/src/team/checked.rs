@@ -1,5 +1,5 @@
-//! The collectives with their arguments checked. Both forms of a call run these; a call that is refused takes its place
-//! in the order too, so that members which called it rightly hear of it.
+//! The collectives with their arguments checked. Both forms of a call run these; a refused call takes its place in the
+//! order too, so that members whose call is right learn of the error.
 
 use std::any::type_name;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const MOST: usize = (1 << 48) - 1;
 /// Above so many bytes the allocator is asked whether it has them.
 const ASKED: usize = 64 << 20;
 
-/// What is wrong with a rank that is no member.
+/// The error text for a rank that is no member.
 pub(super) fn outside(rank: usize, size: usize) -> String {
     format!("rank {rank} is outside the team, which has members 0 to {}", size - 1)
 }
@@ -64,7 +64,7 @@ fn zeros<T: Pod>(len: usize, members: usize) -> std::result::Result<Vec<T>, Stri
 pub(super) async fn barrier(context: &Context) -> Result<()> {
     let kind = Kind::Barrier;
     let body = async {
-        // What this rank has put elsewhere is in effect before others hear that it has entered.
+        // This rank's earlier puts are in effect before others see that it has entered.
         context.hub.quiet(kind.doing()).await?;
         barrier::enter(context).await?;
         context.met();
@@ -108,7 +108,7 @@ pub(super) async fn allreduce<T: Pod>(context: &Context, values: &mut [T], op: &
     Ok(())
 }
 
-/// As [`allreduce`], without a future. No collective of this team is under way.
+/// As [`allreduce`], without a future. No collective of this team is in flight.
 pub(super) fn allreduce_by_lines<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     check::<T>(context, Kind::Allreduce, values.len())?;
     lines::allreduce_now(context, values, op)?;
@@ -201,7 +201,7 @@ pub(super) async fn alltoallv<T: Pod>(
         let mut longest = [mine.iter().copied().max().unwrap_or(0)];
         allreduce::allreduce(context, &mut longest, &Max).await?;
         let theirs: Vec<usize> = theirs.into_iter().map(|count| count as usize).collect();
-        // What all have for this member is known only now.
+        // Only now is it known how much all members have for this one.
         let sum = theirs.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
         let mut into = zeros(sum, 1).map_err(|why| Error::InvalidArgument { operation: kind.doing(), why })?;
         let (sends, receives) = (ranges(counts), ranges(&theirs));

@@ -34,7 +34,7 @@ use super::record::{self, KEPT, Said};
 
 /// Bytes before the data of a message: its head. Data of any alignment up to a cache line follows.
 const HEAD: usize = size_of::<Head>();
-/// What other members read of a collective that was dropped before it was done.
+/// The error text that other members read about a collective that was dropped before it was done.
 const GIVEN_UP: &str = "a collective of a team was given up before it was done";
 /// Begins the digest that is the number of a team of survivors.
 const SURVIVORS: u64 = 0x7375_7276_6976_6f72;
@@ -80,7 +80,7 @@ pub(super) struct Context {
     unfinished: Cell<usize>,
     /// Where the program called the collective that is in progress, or that is begun next.
     pub(super) called_at: Cell<Option<&'static Location<'static>>>,
-    /// What the record has of who called: type's name and place.
+    /// The part of the record about the caller: name of the type, and place of the call.
     written: [Cell<Written>; KEPT],
     broken: RefCell<Option<Broken>>,
     /// The rank that a wait has lost, while the collective that waited is dropped.
@@ -91,7 +91,7 @@ pub(super) struct Context {
     checked: Cell<u64>,
 }
 
-/// What [`Caller`] is made of.
+/// The parts of a [`Caller`].
 type Written = (&'static str, Option<&'static Location<'static>>);
 
 /// A step of a collective: one buffer at every member, and the signal words that belong to it.
@@ -141,8 +141,8 @@ impl Context {
         Rc::new(Self::whole(hub, hub.own(), members, engine.rank, engine.settings.collectives))
     }
 
-    /// The context of the team of survivors that agreement `number` has made, in a slot that [`Hub::clear`] has made ready at all of
-    /// them.
+    /// The context of the team of survivors that agreement `number` has made, in a slot that [`Hub::clear`] has prepared at all
+    /// members.
     pub(super) fn of_survivors(hub: &Rc<Hub>, slot: usize, number: u64, members: Rc<[u32]>, rank: usize) -> Rc<Self> {
         let id = mix(SURVIVORS, number).max(1);
         hub.open(slot, id);
@@ -303,7 +303,7 @@ impl Context {
         self.tell_peers();
     }
 
-    /// What other members hear of a panic of this rank in the collective `doing`.
+    /// The error that other members get for a panic of this rank in the collective `doing`.
     #[cold]
     pub(super) fn panic_error(&self, doing: &str, panic: &(dyn Any + Send)) -> Error {
         let words = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
@@ -424,8 +424,8 @@ impl Context {
     }
 
     /// # Errors
-    /// [`Error::PeerLost`] if a member is one that this rank goes on without: no wait would end because of it. [`Error::Agreed`] if the team
-    /// is one of survivors, and there is a later one.
+    /// [`Error::PeerLost`] if a member is a rank that this rank goes on without: a wait for that member would never end.
+    /// [`Error::Agreed`] if the team is one of survivors, and there is a later one.
     #[inline]
     fn check_members(&self) -> Result<()> {
         let is_checked = self.hub.engine.failures.accepted() == self.checked.get() && !self.closed.get();
@@ -560,7 +560,7 @@ impl Context {
                 (Said::Begun(theirs), Said::Begun(ours)) => Some((number, theirs, ours)),
                 _ => None,
             };
-            // Of this number both are known, and the other may have failed in it since.
+            // Both records of this number are known. The other member may have failed in this collective since then.
             let known = (1..number).rev().map_while(earlier);
             if let Some((number, theirs, ours)) = known.filter(|(_, theirs, ours)| !theirs.is_same_call(*ours)).last() {
                 return self.error((from, theirs), (own, ours), number);
@@ -576,7 +576,7 @@ impl Context {
         Head::differ(side(theirs), side(ours), false)
     }
 
-    /// Notes what an allreduce by a closure gave: the next collective tells members whose closures differ.
+    /// Notes the result of an allreduce by a closure: the next collective tells members whose closures differ.
     pub(super) fn note_result(&self, result: &[u8]) {
         self.head.set(self.head.get().with_result(result, self.called_at.get()));
     }
@@ -585,7 +585,7 @@ impl Context {
         record::read(&self.hub, self.slot, rank, number)
     }
 
-    /// Copies data out of a part of this rank's buffer, from element `start` of it.
+    /// Copies data out of a part of this rank's buffer, from element `start` of that part.
     #[inline]
     pub(super) fn read<T: Pod>(&self, step: Step, part: (usize, usize), start: usize, data: &mut [T]) {
         let at = self.place::<T>(step, part) + HEAD + start * size_of::<T>();

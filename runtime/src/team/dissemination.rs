@@ -1,7 +1,7 @@
 //! How ranks that reach each other over a network learn what all have brought to an exchange: in round k each tells the rank 2^k
 //! further. After log2 n rounds, rounded up, every rank has heard of every other.
 //!
-//! What is told depends on what is wanted:
+//! The content of the messages depends on the result that is wanted:
 //!
 //! - whether all brought the same: a digest, or [`DIFFERS`] once a rank has met another one;
 //! - what the first rank brought that brought anything but zeros: that of the ranks known so far;
@@ -28,7 +28,8 @@ pub(super) struct Dissemination {
     len: usize,
     /// Digest of the call; [`DIFFERS`] when this rank has heard of another one.
     digest: u64,
-    /// What is known: that of the ranks up to this one, nearest first; that of one rank; or the sum over the ranks up to this one.
+    /// What this rank knows so far: the contributions of the ranks up to this one, nearest first; that of one rank; or the sum over the ranks up to
+    /// this one.
     held: Vec<u8>,
     /// The sum over as many ranks up to this one as the bits of the number of ranks below the round's say.
     rest: Vec<u8>,
@@ -38,7 +39,7 @@ pub(super) struct Dissemination {
 const DIFFERS: u64 = 0;
 
 impl Dissemination {
-    /// Of a rank that has brought `mine` to exchange `number`, of a call with that digest.
+    /// The state of a rank that has brought `mine` to exchange `number`, which belongs to a call with that digest.
     pub(super) fn new(
         [rank, size]: [usize; 2],
         number: u64,
@@ -65,7 +66,7 @@ impl Dissemination {
         Dissemination { number, round, told, rank, size, wanted, len: mine.len(), digest, held, rest }
     }
 
-    /// What is told.
+    /// The content of the messages.
     pub(super) fn wanted(&self) -> Wanted {
         self.wanted
     }
@@ -85,7 +86,7 @@ impl Dissemination {
         (self.rank + self.size - (1 << self.round)) % self.size
     }
 
-    /// What this rank tells in this round.
+    /// This rank's message in this round.
     pub(super) fn message(&self) -> Vec<u8> {
         let round = self.round;
         let data = match self.wanted {
@@ -101,7 +102,7 @@ impl Dissemination {
         [&self.digest.to_ne_bytes(), data, rest].concat()
     }
 
-    /// Takes what this rank is told in this round, and begins the next. `None` if no rank that brought the same tells that.
+    /// Takes the message to this rank in this round, and begins the next round. `None` if no rank that brought the same tells that.
     pub(super) fn hear(&mut self, message: &[u8]) -> Option<()> {
         let round = self.round;
         (self.round, self.told) = (round + 1, false);
@@ -144,7 +145,7 @@ impl Dissemination {
         self.digest != DIFFERS
     }
 
-    /// Shows what was heard, after all rounds.
+    /// Shows the contributions that were received, after all rounds.
     pub(super) fn show(&self, see: &mut dyn See) {
         match self.wanted {
             Wanted::All | Wanted::Combined => (0..self.size).for_each(|rank| {
@@ -174,10 +175,11 @@ impl Dissemination {
     }
 }
 
-/// Bytes of a rank before what it has brought.
+/// Bytes of a rank's entry before its contribution.
 const RANK: usize = size_of::<u64>();
 
-/// What `rank` has brought, as it is told on where the first is wanted: without the zeros at its end, and nothing if there is nothing else.
+/// The contribution of `rank`, as it is passed on where the first contribution is wanted: without the zeros at its end, and empty if it is all
+/// zeros.
 fn of_rank(rank: usize, bytes: &[u8]) -> Vec<u8> {
     match bytes.iter().rposition(|byte| *byte != 0) {
         Some(last) => [&(rank as u64).to_ne_bytes(), &bytes[..=last]].concat(),
@@ -185,7 +187,7 @@ fn of_rank(rank: usize, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The rank of what [`of_rank`] made. Nothing is behind all ranks.
+/// The rank in an entry that [`of_rank`] made. An empty entry counts as later than all ranks.
 fn rank_of(told: &[u8]) -> u64 {
     told.first_chunk().map_or(u64::MAX, |rank| u64::from_ne_bytes(*rank))
 }
@@ -204,7 +206,7 @@ mod tests {
     use super::super::see::Shown;
     use super::*;
 
-    /// What a rank sees: whose contribution, and its words.
+    /// What a rank sees: the rank of each contribution, and its words.
     type Seen = Vec<(usize, Vec<u64>)>;
 
     /// What every one of `size` ranks sees, by rank, if rank r brings `brings(r)` to a call with digest `digest(r)`. `None` where ranks

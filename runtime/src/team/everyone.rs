@@ -92,7 +92,7 @@ impl Barrier {
     /// [`Error::InsideHandler`].
     pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
         let running = engine.begin_collective(doing)?;
-        // No wait would end because of it.
+        // A wait for that rank would never end.
         if engine.failures.any_accepted()
             && let Some((rank, cause)) = engine.failures.first_accepted(0..engine.size)
         {
@@ -338,7 +338,7 @@ fn differ(rank: usize, theirs: u8, reference: usize, ours: u8) -> Error {
 /// The error for a barrier that `left` never entered, or, if there is none, that `rank` left.
 #[cold]
 fn left_error(engine: &Engine, left: Option<usize>, rank: usize) -> Error {
-    // Of a panic on another host this one hears when the rank has ended.
+    // This rank learns of a panic on another host only when the panicked rank has ended.
     let start = Instant::now();
     let is_partial = engine.job.ranks_here() < engine.size && engine.networks.pace().is_none();
     while is_partial && !engine.job.any_lost() && start.elapsed() < CAUSE {

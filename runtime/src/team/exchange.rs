@@ -19,7 +19,7 @@ use crate::memory::copy;
 use crate::memory::layout::{EXCHANGE_LEN, LINE};
 use crate::message::Messages;
 
-/// What a rank does while it waits.
+/// The name of the wait, for errors.
 const DOING: &str = "a collective call";
 /// Bytes one rank can show in one exchange.
 pub const BOARD: usize = FACTS - size_of::<Title>();
@@ -40,7 +40,7 @@ pub enum Wanted {
     /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
     /// contribution of rank 0. Otherwise every rank gets all contributions.
     Combined,
-    /// The sums of the words that all show, as the contribution of rank 0; or all of them.
+    /// The sums of the words of all ranks, as the contribution of rank 0; or the words of all ranks.
     Sum,
 }
 
@@ -77,7 +77,7 @@ pub struct Exchange {
     last_place: Cell<Option<(&'static Location<'static>, u64)>>,
     /// Which [`Facts`] each buffer holds; equal ones are not written again.
     written: [Cell<Option<Written>>; 2],
-    /// What a handler's panic came out of.
+    /// The exchange whose wait was left by a handler's panic.
     left: Cell<Option<Dissemination>>,
 }
 
@@ -116,8 +116,8 @@ impl Exchange {
         self.note(engine, Noted::Broadcast);
     }
 
-    /// Notes what a reduction gave: the next exchange fails with `RanksDiffer` if both the results and the call sites differ
-    /// between ranks.
+    /// Notes the result of a reduction: the next exchange fails with `RanksDiffer` if both the results and the call sites
+    /// differ between ranks.
     pub fn note_result(&self, engine: &Engine, result: &[u8]) {
         let place = engine.calls.current().map_or(0, |call| self.number_of(call.place));
         self.earlier.set(self.earlier.get().reduction(result, place));
@@ -175,7 +175,7 @@ impl Exchange {
         // slot's control area is committed before its rank arrives, and `board` is inside it.
         let at = |rank| unsafe { engine.node.slot(rank).add(board) };
         const DATA: usize = size_of::<Title>();
-        // Of equal contributions only digests are compared, unless ranks differ.
+        // If the contributions must be equal, only digests are compared, unless ranks differ.
         let is_direct = barrier.is_direct() && !matches!(wanted, Wanted::Equal);
         let is_gathered = matches!(wanted, Wanted::Combined) && barrier.is_central() && len <= LINE;
         let data_of = |rank| match is_gathered {
@@ -316,7 +316,7 @@ impl Exchange {
                 why: "a part of an exchange that is longer or shorter than ours".into(),
             })?;
         }
-        // What met backpressure would stay here until this rank's next call.
+        // Messages that met backpressure would otherwise stay here until this rank's next call.
         (0..heard.rounds()).try_for_each(|round| self.messages.hand_over(DOING, heard.to(round)))
     }
 

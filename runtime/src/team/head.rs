@@ -1,4 +1,4 @@
-//! What a collective is, in five words that travel with its messages: members that are in different ones find out.
+//! The description of a collective, in five words that its messages carry, so that members in different collectives find out.
 
 use crate::error::Error;
 use crate::hash::mix;
@@ -78,7 +78,7 @@ pub(super) struct Head {
     of: u64,
     /// A digest of all collectives before, so that a difference that left no trace in its own messages shows in the next.
     before: u64,
-    /// Digests of what reductions by closures gave before, and of the places where the program called them.
+    /// Digests of the results of earlier reductions by closures, and of the places where the program called them.
     results: u32,
     places: u32,
 }
@@ -172,7 +172,7 @@ impl Head {
         text + &caller.called()
     }
 
-    /// The error for members that are not in the same collective: rank in the world, collective, and who called it. `done`: the
+    /// The error for members that are not in the same collective: rank in the world, collective, and caller. `done`: the
     /// collective has given its results.
     #[cold]
     pub(super) fn differ(theirs: (usize, Head, Caller), ours: (usize, Head, Caller), done: bool) -> Error {

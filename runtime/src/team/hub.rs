@@ -31,7 +31,7 @@ const SIGNALS: usize = (ARRIVALS + 1).next_multiple_of(8);
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
-/// What all teams of a rank share. Its memory does not depend on how many ranks there are.
+/// The state that all teams of a rank share. Its memory does not depend on how many ranks there are.
 pub(super) struct Hub {
     pub(super) engine: Rc<Engine>,
     /// Signal words of all slots, then the records, the teams' lines, and the buffers.
@@ -73,7 +73,7 @@ impl Left {
 
     /// Goes on with them. Whether some are not done. Within a wait or a poll, as none comes back here from there.
     pub(super) fn go_on(&self) -> bool {
-        // Out of their place meanwhile: what they call may drop teams.
+        // Out of their place meanwhile: the code that they call may drop teams.
         let mut teams = self.teams.take();
         teams.retain(Shared::goes_on);
         let mut added = self.teams.borrow_mut();
@@ -95,7 +95,7 @@ impl Background for Left {
     }
 }
 
-/// What the settings make of the workspace.
+/// The size and layout of the workspace that follow from the settings.
 struct Plan {
     /// Bytes of one buffer of the two teams of all ranks, and of another team's.
     buffers: [usize; 2],
@@ -189,7 +189,7 @@ impl Hub {
         Some(first + number as usize % SPARE)
     }
 
-    /// Makes a slot as it was at the start. No signal to it is under way.
+    /// Makes a slot as it was at the start. No signal to it is in flight.
     pub(super) fn clear(&self, slot: usize) {
         for context in (0..self.levels).map(|level| self.level(slot, level)) {
             record::clear(self, context);

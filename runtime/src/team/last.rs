@@ -1,4 +1,4 @@
-//! What teams did last, compared when all ranks leave: a difference in a team's last call shows in no later one.
+//! The last collectives of teams, compared when all ranks leave: no later call would show a difference in a team's last call.
 //!
 //! Each member adds up a word for each of its teams: the first member a digest of the team's calls as often as there are others, and
 //! these the same digest negated. Where members agree, the sum over all ranks is 0. Only if it is not, ranks show each other their
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::hash::mix;
 
 /// Words that ranks add up: of calls; of results of reductions by closures, and of the places of these; teams that cannot tell,
-/// which have failed or have calls under way.
+/// which have failed or have calls in flight.
 pub(crate) type Sums = [u64; 4];
 
 /// Teams that a rank remembers after they were dropped. Chosen: as many as fit on a board.
@@ -60,14 +60,14 @@ pub(crate) fn may_differ([calls, results, places, unknown]: Sums) -> bool {
     unknown == 0 && (calls != 0 || (results != 0 && places != 0))
 }
 
-/// What this rank knows of its teams.
+/// This rank's record of its teams.
 #[derive(Default)]
 pub(super) struct Known {
     /// Teams that are not dropped.
     live: RefCell<Vec<Weak<Context>>>,
-    /// The words of those that are.
+    /// The words of the dropped teams.
     sums: Cell<Sums>,
-    /// The last of them.
+    /// The teams that were dropped last.
     dropped: RefCell<VecDeque<Last>>,
 }
 

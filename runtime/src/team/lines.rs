@@ -1,8 +1,9 @@
-//! Allreduce of up to 1 KiB among a few members, all mapped. Every member has a place for each other one: a flag, a head and the
-//! values, if few in one cache line. A member writes its values to all others' places, the flag last, and combines what it gets.
+//! Allreduce of up to 1 KiB among a few members, all mapped. Every member has a place for each other member: a flag, a head and the
+//! values, all in one cache line if the values are few. A member writes its values to its place at every other member, the flag last, and
+//! combines the values that it receives.
 //!
-//! Each member has two places for another one, used in turn. A member that writes to a place again has completed the call in between,
-//! which the owner began after it had read the place.
+//! Each member has two places for each other member, used in turn, so that no place is overwritten before it is read: a member that writes
+//! to a place again has completed the call in between, and the owner began that call after it had read the place.
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,9 +17,9 @@ use super::operator::{Fold, OnSlices};
 use crate::error::Result;
 use crate::memory::layout::LINE;
 
-/// Most members. Chosen: each writes to all others.
+/// Most members. Chosen: each member writes to all others.
 pub(super) const MEMBERS: usize = 8;
-/// Bytes of a place. Chosen: from some KiB on, allreduces by pieces are quicker.
+/// Bytes of a place. Chosen: for values of some KiB and more, an allreduce in pieces is faster.
 const PLACE: usize = 18 * LINE;
 /// Bytes of all places of a team at one member.
 pub(super) const LEN: usize = 2 * MEMBERS * PLACE;
@@ -27,26 +28,26 @@ const DATA: usize = FLAG + size_of::<Head>();
 /// Most bytes of values.
 const ROOM: usize = PLACE - DATA;
 
-/// Bytes that are combined at a time. Chosen: to zero more of them shows beside an allreduce of 8 bytes.
+/// Bytes that are combined at a time. Chosen: the time to zero a larger block is noticeable in an allreduce of 8 bytes.
 const BLOCK: usize = 256;
 
-/// Values out of a place.
+/// Values read from a place.
 #[repr(C, align(16))]
 struct Block([u8; BLOCK]);
 
-/// Where the place is that `from` writes to in this turn, among those of its owner.
+/// The offset, among the owner's places, of the one that member `from` writes to in this turn.
 fn place(turn: u64, from: usize) -> usize {
     ((turn % 2) as usize * MEMBERS + from) * PLACE
 }
 
-/// Lowers all flags of a team's slot here.
+/// Clears all flags in this rank's places of a team's slot.
 pub(super) fn clear(hub: &Hub, slot: usize) {
     for (turn, from) in (0..2).flat_map(|turn| (0..MEMBERS).map(move |from| (turn, from))) {
         hub.memory.store(hub.lines(slot) + place(turn, from), 0);
     }
 }
 
-/// Whether an allreduce of `len` elements can go this way.
+/// Whether this algorithm can do an allreduce of `len` elements.
 #[inline]
 pub(super) fn fits<T>(context: &Context, len: usize) -> bool {
     context.is_mapped()
@@ -63,7 +64,7 @@ pub(super) async fn allreduce<T: Pod>(context: &Context, values: &mut [T], op: &
     combine(context, values, op)
 }
 
-/// The allreduce as a collective of its own, without a future. No collective of this team is under way.
+/// The allreduce as a collective of its own, without a future. No collective of this team is in flight.
 pub(super) fn allreduce_now<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let kind = Kind::Allreduce;
     let head = Head::new::<T>(kind, values.len()).operator(op.code());
@@ -108,7 +109,7 @@ fn have_come(context: &Context) -> bool {
     (0..context.size()).all(here)
 }
 
-/// Replaces `values` by those of all members combined.
+/// Replaces `values` by the combined values of all members.
 #[inline]
 fn combine<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (size, own) = (context.size(), context.rank);
@@ -118,7 +119,7 @@ fn combine<T: Pod>(context: &Context, values: &mut [T], op: &dyn OnSlices<T>) ->
         context.hub.memory.read(at(from) + FLAG, bytemuck::bytes_of_mut(&mut head));
         context.check_head(from, head)?;
     }
-    // All members have begun this call, so they have completed those before: the buffers of earlier steps are free.
+    // All members have begun this call, so they have completed the calls before: the buffers of earlier steps are free.
     context.met();
     if size == 2 {
         let mut bytes = Block([0; BLOCK]);

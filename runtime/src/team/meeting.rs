@@ -3,13 +3,13 @@
 //! There are three algorithms. One non-blocking state machine implements both. The world's barrier ([`super::everyone`]) and the
 //! teams' ([`super::barrier`]) poll it, and can resume it later: flags that have arrived are kept.
 //!
-//! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r and all that r has heard
-//!   of have entered. Each flag has one writer, which writes the number of the barrier, so a member that is one barrier ahead does no
-//!   harm.
+//! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r, and all members that r has
+//!   heard of, have entered. Each flag has one writer, which writes the number of the barrier, so a member that is one barrier ahead
+//!   does no harm.
 //! - *Counter*: every member adds one to a word at member 0, and the last writes the number of the barrier to the first flag of all
 //!   others. It takes one wake-up for each member, dissemination log2 n: that is cheaper where members share cores. All ranks of the
-//!   world wait for the flag of rank 0 instead: the last writes one flag, and reads who sleeps in the roster. A flag at each would be a
-//!   store to a page of every slot.
+//!   world wait for the flag of rank 0 instead: the last writes one flag, and reads in the roster which ranks sleep. A flag at each
+//!   would be a store to a page of every slot.
 //! - *Direct*: every member tells every other one, by a flag of its own beside up to [`ROOM`] bytes of data, if few in one cache line:
 //!   an exchange of data takes as long as a barrier. For few members, all mapped. Each member has two places for every other one,
 //!   used in turn. A member that writes to a place again has passed the barrier in between, which the owner entered after it had
@@ -49,7 +49,7 @@ pub(crate) struct FlagLayout {
     pub(crate) one_flag: bool,
 }
 
-/// What a member finds.
+/// The outcome that a member finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Others have not entered, as far as is known.
@@ -204,8 +204,8 @@ impl Meeting {
         self.place.places + ((self.epoch.get() % 2) as usize * self.size + member) * DIRECT_LEN
     }
 
-    /// What a member has shown in the direct barrier that this one has passed last, and before which it enters no other. To be read
-    /// by [`copy::copy`]; of as many bytes as that one has shown.
+    /// The bytes that a member has shown in the direct barrier that this member passed last; the other enters no further direct
+    /// barrier before this member does. To be read by [`copy::copy`], with the length that the other has shown.
     #[inline]
     pub(crate) fn shown(&self, engine: &Engine, member: usize) -> *const u8 {
         assert!(member < self.size && self.by.get() == By::Direct, "shown by member {member} of {}", self.size);
@@ -220,8 +220,8 @@ impl Meeting {
 
     /// Lets all others leave.
     ///
-    /// Of one flag for all, nobody writes a later number before this one: to enter a later barrier, a member has left the one that this
-    /// opens. So flag and digest stay as they are until the last member has read them.
+    /// If all members wait for one flag, no member writes a later number to it before this one: a member that enters a later barrier
+    /// has left the barrier that this opens. So flag and digest stay as they are until the last member has read them.
     fn open(&self, engine: &Engine) -> Result<()> {
         self.round.set(1);
         if self.has_one_flag() {
@@ -285,13 +285,13 @@ impl Meeting {
         Ok(())
     }
 
-    /// What this member writes to flags of the barrier in progress.
+    /// The value that this member writes to flags of the barrier in progress.
     #[inline]
     fn own_flag(&self) -> u64 {
         self.epoch.get() | u64::from(self.kind.get()) << KIND_SHIFT
     }
 
-    /// Writes the flag at `at` in the slot of `to`, which is mapped. The caller wakes who waits for it.
+    /// Writes the flag at `at` in the slot of `to`, which is mapped. The caller wakes the rank that waits for the flag.
     #[inline]
     fn write_flag(&self, engine: &Engine, to: usize, at: usize) {
         let flag = self.own_flag();
@@ -366,7 +366,7 @@ impl Meeting {
         self.round.get() < self.rounds.get()
     }
 
-    /// Goes on with the barrier that was entered, as far as others have. Never waits for them.
+    /// Continues the barrier that was entered, as far as other members have entered it. Never blocks.
     ///
     /// # Errors
     /// As [`Engine::remote_put_flag`].

@@ -59,11 +59,11 @@ use self::queue::Shared;
 /// member drops its last clone its slot is free there, once the collectives that it began are done: they go on by
 /// themselves, in every poll and wait. That of a team whose collective has failed is not free again.
 ///
-/// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when
-/// they are called, go on side by side for different teams, and are done in order of their start on one team. All are
-/// collective over the team: every member makes the same calls with equal lengths, types, roots and operators, in the same order.
-/// Members that do not are told so, with what both sides did and where: where messages show it, and on mapped memory after some
-/// 20 ms of waiting. Closures that differ are told by the next collective of the team. A team whose collective has failed is not
+/// Every collective has a blocking form and a future form (`_async`), which owns its buffers; the latter are begun when they are
+/// called, go on side by side for different teams, and are done in order of their start on one team. All are collective over the
+/// team: every member makes the same calls with equal lengths, types, roots and operators, in the same order. Members that do not
+/// get an error with both sides' calls and their places: at once if messages show the difference, and on mapped memory after some
+/// 20 ms of waiting. If closures differ, the next collective of the team reports it. A team whose collective has failed is not
 /// used again.
 ///
 /// Reductions combine along one fixed binary tree over the ranks: the same number of members gives the same bits, whichever
@@ -94,7 +94,7 @@ pub struct Team {
     shared: OneThread<Rc<Shared>, Team>,
 }
 
-/// How often members agree on slots while none is free, but collectives of dropped teams are under way.
+/// How often members agree on slots while none is free, but collectives of dropped teams are in flight.
 const ATTEMPTS: u32 = 100;
 
 impl Team {
@@ -103,8 +103,8 @@ impl Team {
         Hub::bytes(engine)
     }
 
-    /// The team of all ranks, and what does the world's own calls. Teams that are dropped while their collectives are under way go
-    /// on in `left`.
+    /// The team of all ranks, and the part that does the world's own calls. Teams that are dropped while their collectives are
+    /// in flight go on in `left`.
     ///
     /// # Safety
     /// [`Team::workspace`] bytes at `offset` of every slot start at a cache line, are zero, are used for nothing else, and are there
@@ -213,8 +213,9 @@ impl Team {
         let mut all = vec![[0u64; 5]; self.size()];
         for attempt in 1.. {
             let body = async {
-                // Slots of teams that were dropped come back when what they were doing is done. A barrier among it begins
-                // when nothing that this rank has put is under way, which attempts without a pause would never let be.
+                // Slots of teams that were dropped come back when their collectives are done. A barrier of such a
+                // collective begins only when no put of this rank is in flight; attempts without a pause would keep
+                // puts in flight for ever.
                 if attempt > 1 {
                     hub.quiet(Kind::Split.doing()).await?;
                 }

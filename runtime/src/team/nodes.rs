@@ -19,7 +19,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Of members on these nodes. `None` where there is nothing to gain: one node, or one member on each.
+    /// The layout of members on these nodes. `None` if it brings no gain: one node, or one member on each.
     fn new(node_of: impl ExactSizeIterator<Item = usize>) -> Option<Layout> {
         let members = node_of.len();
         let mut index = std::collections::BTreeMap::new();

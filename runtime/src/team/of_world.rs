@@ -37,7 +37,7 @@ impl OfWorld {
         self.shared.borrow().context.is_broken()
     }
 
-    /// Begins anew, after a call that failed. All ranks do so: each when all have left that call and what they have put is in effect.
+    /// Begins anew, after a call that failed. All ranks do so: each when all ranks have left that call and their puts are in effect.
     /// None makes another before all have done so.
     #[cold]
     pub(crate) fn renew(&self) {
@@ -52,8 +52,8 @@ impl OfWorld {
         self.shared.borrow().context.panicked("collective call", &why);
     }
 
-    /// Makes the slot of the next team of survivors ready, that of agreement `number`, and ends the last one. What this rank has put is in
-    /// effect. Whether there are such slots.
+    /// Prepares the slot of the next team of survivors, that of agreement `number`, and ends the last such team. Earlier puts of this rank
+    /// are in effect already. Returns whether there are such slots.
     #[cold]
     pub(crate) fn prepare_survivors(&self, number: u64) -> bool {
         if let Some(last) = self.survivors.take() {
@@ -71,7 +71,7 @@ impl OfWorld {
         Team { shared: OneThread::new(Rc::new(Shared::new(context))) }
     }
 
-    /// What this rank's teams did last, as words to add up.
+    /// The last collectives of this rank's teams, as words to add up.
     pub(crate) fn sums(&self) -> Sums {
         self.hub.known.sums()
     }

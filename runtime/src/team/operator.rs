@@ -1,4 +1,4 @@
-//! What a reduction does with two values.
+//! The operation of a reduction on two values.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul};
 
@@ -42,7 +42,7 @@ macro_rules! operators {
             }
         )*
 
-        /// What `code` stands for.
+        /// The name of the operator with number `code`.
         pub(super) fn name(code: u8) -> &'static str {
             match code {
                 $($code => stringify!($name),)*
@@ -98,8 +98,9 @@ impl<T: Copy, O: Operator<T>> OnSlices<T> for O {
     }
 }
 
-/// Combines contributions of ranks 0, 1, 2, ... along the one tree that every algorithm follows: at each level pairs of
-/// neighbours, and what has none goes up as it is. So the same ranks give the same bits, whoever computes.
+/// Combines contributions of ranks 0, 1, 2, ... along the one tree that every algorithm follows: each level combines
+/// pairs of neighbours, and an element without a neighbour goes up unchanged. So the result has the same bits,
+/// independent of the rank that computes it.
 pub(super) struct Fold<'a, T> {
     operator: &'a dyn OnSlices<T>,
     /// Results of whole subtrees, largest first, and how many ranks each is of.

@@ -1,4 +1,4 @@
-//! Collectives under way: each team's in order of their start, whoever polls.
+//! Collectives in flight: those of a team run in the order of their start, independent of the task that polls.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use super::{allreduce, barrier, checked};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What a collective came to: its result, or the panic of something that it called.
+/// The outcome of a collective: its result, or the panic of something that it called.
 type Outcome<R> = std::result::Result<Result<R>, Box<dyn Any + Send>>;
 
 /// A team's context, and its collectives that are not done yet.
@@ -72,7 +72,7 @@ impl Shared {
     /// Goes on with the oldest collective, and the next when it is done. Whether all that were begun before `until` are.
     fn advance(&self, until: u64, cx: &mut task::Context<'_>) -> bool {
         while self.done.get() < until {
-            // What it runs may come back here, by way of a poll.
+            // The code that it runs may re-enter this function by a poll.
             if self.running.replace(true) {
                 return false;
             }
@@ -84,7 +84,7 @@ impl Shared {
                 return false;
             }
             self.done.set(self.done.get() + 1);
-            // Whoever waits for it may be another task than the one that polls.
+            // The task that waits for the collective may be another one than the task that polls.
             self.context.hub.engine.wakeup.wake_tasks();
         }
         true
@@ -127,7 +127,7 @@ impl Shared {
     #[track_caller]
     pub(super) fn barrier(&self) -> Result<()> {
         let (context, doing) = (&*self.context, Kind::Barrier.doing());
-        // Most often nothing is under way, and a future would take longer than the barrier does.
+        // Most often nothing is in flight, and a future would take longer than the barrier does.
         match barrier::choose(context) {
             TeamBarrier::Nodes => self.run(doing, checked::barrier(context)),
             _ if self.done.get() < self.begun.get() || !context.is_mapped() => {
@@ -195,7 +195,7 @@ impl Shared {
         let number = self.begun.get() + 1;
         self.begun.set(number);
         let pending = Pending { shared: Rc::clone(self), doing, number, result };
-        // What it sends first is on its way now.
+        // Its first messages are sent now.
         let done = self.advance(number, &mut task::Context::from_waker(Waker::noop()));
         if !done && !self.in_background.replace(true) {
             let shared = Rc::clone(self) as Rc<dyn Background>;
@@ -205,7 +205,7 @@ impl Shared {
     }
 }
 
-/// The last clone of a team here: what is not done goes on in the background, as other members wait for this one.
+/// The last clone of a team here: collectives that are not done go on in the background, as other members wait for this one.
 impl Drop for Shared {
     fn drop(&mut self) {
         let tasks = self.tasks.take();
@@ -224,7 +224,7 @@ impl Drop for Shared {
     }
 }
 
-/// A collective that is under way: a future, or [`wait`](Self::wait) for it.
+/// A collective in flight: a future, or block in [`wait`](Self::wait).
 ///
 /// Collectives of one team are done in the order of their start; those of different teams are independent of each other.
 /// All go on in every poll and wait of this rank. It owns its buffers. Dropping it is safe and gives up nothing: the
@@ -247,7 +247,7 @@ impl<R> Pending<R> {
     /// Those of the blocking form.
     ///
     /// # Panics
-    /// If something that the collective called has, such as its operator, whoever drove it then.
+    /// If code that the collective called has panicked, such as its operator, also if another task drove the collective then.
     #[track_caller]
     pub fn wait(self) -> Result<R> {
         let engine = &self.shared.context.hub.engine;
@@ -338,8 +338,8 @@ impl<R> Ready for Pending<R> {
     }
 }
 
-/// Runs `body`; its panic is told to the team, and is then the caller's. Nothing unwinds through who drives it: that may be a
-/// wait for something else.
+/// Runs `body`. A panic of it is reported to the team, and then raised in the caller. It does not unwind through the code
+/// that drives the future: that may be a wait for something else.
 async fn caught<R>(
     context: impl Deref<Target = Context>,
     doing: &'static str,

@@ -1,6 +1,6 @@
-//! A member's record: which collectives it has begun, who called them, and what went wrong. It writes its own, in its own memory, at
-//! no cost to others. A member that waits for long reads those of its peers where they are mapped; one that finds a difference
-//! reads who called over the network too.
+//! A member's record: the collectives that it has begun, their callers, and errors. A member writes its own record, in its own
+//! memory, at no cost to others. A member that waits for long reads the records of its peers where they are mapped; a member that
+//! finds a difference reads the callers over the network too.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -14,7 +14,7 @@ use super::hub::Hub;
 
 /// Collectives that a record remembers.
 pub(super) const KEPT: usize = 8;
-/// Words of a head, and of who called it.
+/// Words of a head, and of its caller.
 const HEAD: usize = size_of::<Head>() / 8;
 const CALLER: usize = size_of::<Caller>() / 8;
 /// First word of the heads; word 0 counts collectives begun.
@@ -38,7 +38,7 @@ const TOLD: usize = TEXT + TEXT_MAX / 8;
 /// Words of a record, whole cache lines.
 pub(super) const RECORD: usize = (TOLD + 1).next_multiple_of(8);
 
-/// What another member's record says about a collective.
+/// The contents of another member's record about a collective.
 pub(super) enum Said {
     /// Nothing yet.
     Nothing,
@@ -53,7 +53,7 @@ pub(super) enum Said {
 /// Clears this rank's record, for the next team.
 pub(super) fn clear(hub: &Hub, slot: usize) {
     hub.memory.store(hub.record(slot, 0), 0);
-    // Pairs with the last fence but one in `said`: who reads a word that was cleared finds that the count was.
+    // Pairs with the last fence but one in `said`: a reader that sees a cleared word also sees the cleared count.
     fence(Ordering::Release);
     (1..RECORD).for_each(|at| hub.memory.store(hub.record(slot, at), 0));
 }
@@ -61,7 +61,7 @@ pub(super) fn clear(hub: &Hub, slot: usize) {
 /// Says that this rank's record, which is clear, is that of a team with this number.
 pub(super) fn open(hub: &Hub, slot: usize, team: u64) {
     hub.memory.store(hub.record(slot, OWNER), team);
-    // Pairs with the last fence in `said`: who reads a word of this team finds its number.
+    // Pairs with the last fence in `said`: a reader that sees a word of this team also sees the team's number.
     fence(Ordering::Release);
 }
 
@@ -71,9 +71,9 @@ pub(super) fn kept(number: u64) -> usize {
     number as usize % KEPT
 }
 
-/// Whether what a reader took for the record of collective `number` may be of collective `number + KEPT`, which has the same place,
-/// if afterwards the reader finds `begun`. The writer writes there before it counts that collective, and no fence of its own keeps
-/// the count before that one ahead of the words: with either of the last two counts, the words may be there.
+/// Whether the words that a reader took for the record of collective `number` may be those of collective `number + KEPT`, which has
+/// the same place, if the reader finds `begun` afterwards. The writer writes there before it counts that collective, and no fence
+/// of its own keeps the count before that one ahead of the words: with either of the last two counts, the words may be there.
 fn is_overwritten(number: u64, begun: u64) -> bool {
     begun + 2 >= number + KEPT as u64
 }
@@ -160,8 +160,8 @@ pub(super) fn told(hub: &Hub, slot: usize) -> Option<usize> {
     (hub.memory.load(hub.record(slot, TOLD)) as usize).checked_sub(1)
 }
 
-/// What the record of `rank`, of the world, says about collective `number` of the team that this rank's record is of. Where its memory
-/// is mapped.
+/// The contents of the record of `rank`, a rank of the world, about collective `number` of this record's team. The memory of `rank` is
+/// mapped.
 #[cold]
 pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
     let team = hub.memory.load(hub.record(slot, OWNER));
@@ -172,8 +172,8 @@ pub(super) fn read(hub: &Hub, slot: usize, rank: usize, number: u64) -> Said {
     said(team, number, load).unwrap_or(Said::Nothing)
 }
 
-/// What a record says about collective `number` of a team. `load` reads a word of it. `None` if it says nothing, or has changed
-/// meanwhile: its writer does not wait for readers.
+/// The contents of a record about collective `number` of a team. `load` reads a word of the record. `None` if it says nothing,
+/// or has changed meanwhile: its writer does not wait for readers.
 fn said(team: u64, number: u64, load: impl Fn(usize) -> Option<u64>) -> Option<Said> {
     let failed_how = || {
         let lost = load(LOST)?;
@@ -296,7 +296,7 @@ mod tests {
                 let error = Error::Agreed { rank: 0, why: "another team".into() };
                 fail(hub, slot, 1, &error);
             };
-            // The writer is in the midst of it.
+            // The writer is still writing the record.
             let half_clear = || (0..CALLERS).for_each(|at| hub.memory.store(hub.record(slot, at), 0));
             for change in [&(|| clear(hub, slot)) as &dyn Fn(), &half_clear, &next_team, &failing_team] {
                 let found = read_during(hub, slot, 1, begin_it, change);
@@ -327,7 +327,7 @@ mod tests {
                 let found = read_during(hub, slot, 3, begin_it, step);
                 assert!(found.len() > 1 && found.iter().all(Option::is_none));
             }
-            // A member in the same collective hears of it.
+            // A member in the same collective gets the error.
             refuse_it();
             let load = |at| Some(hub.memory.load(hub.record(slot, at)));
             match said(1, 2, load) {

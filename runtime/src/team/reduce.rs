@@ -44,7 +44,7 @@ pub(super) async fn reduce<T: Pod>(
     }
 }
 
-/// Up a binomial tree to member 0, and from there to the root: who combines does not change the order.
+/// Up a binomial tree to member 0, and from there to the root, so the order of combination does not depend on the member that combines.
 pub(super) async fn tree<T: Pod>(context: &Context, root: usize, values: &mut [T], op: &dyn OnSlices<T>) -> Result<()> {
     let (rank, size) = (context.rank, context.size());
     let rounds = rounds(size);

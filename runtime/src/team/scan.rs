@@ -81,7 +81,7 @@ async fn by_nodes<T: Pod>(
     Ok(())
 }
 
-/// What comes next after `sum`.
+/// The value that follows `sum`.
 fn add<T: Pod>(sum: &mut Option<Vec<T>>, theirs: &[T], op: &dyn OnSlices<T>) {
     match sum {
         Some(sum) => op.combine_into(sum, theirs),

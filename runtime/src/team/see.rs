@@ -1,4 +1,4 @@
-//! What ranks bring to an exchange ([`super::exchange`]), and what they do with what the others bring.
+//! The contributions of ranks to an exchange ([`super::exchange`]), and the code that uses those of the others.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::operator::{Fold, OnSlices, Operator};
 
-/// What a rank brings to an exchange, and does with what the others bring.
+/// A rank's contribution to an exchange, and the code that uses the contributions of the others.
 pub trait See {
     /// This rank's contribution.
     fn mine(&self) -> &[u8];
@@ -61,7 +61,7 @@ pub struct Reduction<'a, T, O> {
 }
 
 impl<'a, T: Pod, O: Operator<T>> Reduction<'a, T, O> {
-    /// Of `values` of rank `rank` of `size`.
+    /// A reduction of `values`, those of rank `rank` of `size`.
     pub fn new([rank, size]: [usize; 2], values: &'a mut [T], operator: &'a O) -> Self {
         Reduction { rank, values, operator, fold: Fold::new(operator), pair: size == 2 }
     }

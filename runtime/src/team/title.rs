@@ -1,4 +1,4 @@
-//! Titles of exchanges: what must be the same on all ranks of a collective call, and the error if it is not.
+//! Titles of exchanges: the parts of a collective call that must be the same on all ranks, and the error if they are not.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub enum Kind {
     Agree,
     /// The last exchanges before a rank leaves.
     Finish,
-    /// A change of who may reach an allocation: all ranks, or each owner its own part.
+    /// A change of the ranks that may access an allocation: all ranks, or each owner its own part.
     Phase,
     /// An allreduce.
     Reduce,
@@ -62,7 +62,7 @@ pub(super) struct Title {
     pub(super) len: u64,
     /// Digest of the root, the operator and the type of the elements.
     pub(super) of: u64,
-    /// What collective calls since the last exchange were and gave.
+    /// The collective calls since the last exchange, and their results.
     pub(super) earlier: Earlier,
 }
 
@@ -84,7 +84,7 @@ impl Title {
     }
 }
 
-/// Digests of what no exchange has compared yet; all 0 right after an exchange.
+/// Digests of calls and results that no exchange has compared yet; all 0 right after an exchange.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct Earlier {
@@ -97,8 +97,8 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// Results of reductions that all ranks called at the same places may differ: who computes alike may round otherwise, on another
-    /// processor, and a closure may depend on its rank.
+    /// Results of reductions that all ranks called at the same places may differ: the same computation may round differently on
+    /// another processor, and a closure may depend on its rank.
     fn agrees(&self, other: &Earlier) -> bool {
         self.broadcasts == other.broadcasts && (self.results == other.results || self.places == other.places)
     }
@@ -130,7 +130,7 @@ pub(super) struct Facts {
     noted_at: Spot,
 }
 
-/// What a call's title has only digests of: for error messages.
+/// The facts of which a call's title has only digests: for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Caller {

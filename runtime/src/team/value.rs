@@ -1,7 +1,7 @@
 //! Collectives on one value of any serde type for each member. Values may have different sizes at different members.
 //!
-//! Members first show each other what they call, with which root and type, and how many bytes they bring ([`Shape`]). All compare what
-//! all have shown, so all get the same error. Then the bytes go by the collectives on plain data, of whatever size.
+//! Members first show each other their call, its root and type, and the number of bytes that they contribute ([`Shape`]). All compare
+//! what all have shown, so all get the same error. Then the bytes go by the collectives on plain data, of whatever size.
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Serialize, de::DeserializeOwned};
@@ -40,7 +40,7 @@ impl Call {
     }
 }
 
-/// What a member brings to a call on values.
+/// A member's contribution to a call on values.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Shape {
@@ -132,7 +132,7 @@ impl Team {
         self.named(Call::Gather, || self.gather_for(Call::Gather, root, value))
     }
 
-    /// The values of all members, in their order, at all of them.
+    /// The values of all members, in their order, at every member.
     ///
     /// # Errors
     /// As above.
@@ -217,8 +217,8 @@ impl Team {
         })
     }
 
-    /// Combines the values of all members, in their order, at all of them. Member 0 runs `combine`, holds the bytes of all, and shows
-    /// the others what came of it.
+    /// Combines the values of all members, in their order, for every member. Member 0 holds the bytes of all, runs `combine`, and
+    /// shows the others the result.
     ///
     /// # Errors
     /// As above. If member 0 finds no value in the bytes of another, or cannot serialise the result, the others get [`Error::Agreed`] with
@@ -257,7 +257,7 @@ impl Team {
                 let reduced = result.insert(reduced.expect("a team has members"));
                 encode(call.doing(), reduced)
             };
-            // The others wait for what comes of it, also for an error or a panic. No state of this call outlives a panic but its bytes.
+            // The other members wait for the outcome, also if it is an error or a panic. Only the bytes of this call outlive a panic.
             let (mine, panic) = match catch_unwind(AssertUnwindSafe(reduce)) {
                 Ok(mine) => (mine, None),
                 Err(panic) => (Err(self.wrong(call, "`combine` panicked".into())), Some(panic)),
@@ -323,7 +323,8 @@ impl Team {
         parts.enumerate().map(|(member, part)| decode(call.doing(), self.world_rank(member)?, part)).collect()
     }
 
-    /// Shows what this member brings, compares it with what the others do, and gives the bytes back, with how many each brings.
+    /// Shows this member's contribution, compares its description with those of the others, and gives the bytes back, with the length of each
+    /// contribution.
     fn show<T>(&self, call: Call, root: usize, mine: Result<Vec<u8>>) -> Result<(Vec<u8>, Vec<usize>)> {
         let of = hash::of(std::any::type_name::<T>().as_bytes());
         let len = mine.as_ref().map_or(REFUSED, |bytes| bytes.len() as u64);

@@ -73,7 +73,7 @@ impl Workspace {
         rank.wrapping_sub(self.stores[0]) < self.stores[1]
     }
 
-    /// Writes `bytes` at a rank. In effect there before what this rank signals it afterwards.
+    /// Writes `bytes` at a rank. The bytes are visible there before any later signal of this rank to it.
     ///
     /// # Errors
     /// Over a network [`crate::Error::PeerLost`].
@@ -154,7 +154,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// Signals that a word of this rank has had, or the value that a peer has raised it to. Who sees the count sees what was put before.
+    /// The signals that a word of this rank has received, or the value that a peer has raised it to. A rank that sees the count sees all data put
+    /// before it.
     #[inline]
     pub(super) fn signals(&self, at: usize) -> u64 {
         // Pairs with the Release in `signal`, in `raise`, or of the network.

@@ -8,7 +8,7 @@ mod sealed {
     impl Sealed for u64 {}
 }
 
-/// What an atomic does with the word at the target. The numbers are UCT's.
+/// The operation of an atomic on the word at the target. The numbers are UCT's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AtomicOp {
@@ -95,13 +95,13 @@ impl Width {
 /// One atomic, ready to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
-    /// What it does.
+    /// The operation.
     pub op: AtomicOp,
-    /// On how many bytes.
+    /// The width of the word.
     pub width: Width,
     /// The operand.
     pub value: u64,
-    /// What the word is compared with, for [`AtomicOp::CompareSwap`].
+    /// The value that the word is compared with, for [`AtomicOp::CompareSwap`].
     pub compare: u64,
 }
 
@@ -122,7 +122,7 @@ impl Atomic {
         after & mask
     }
 
-    /// Does it with the processor's own atomics, and gives what the word held before. Sequentially consistent.
+    /// Does this with the processor's own atomics, and returns the former value of the word. Sequentially consistent.
     ///
     /// # Safety
     /// `at` is a word of this width, aligned, mapped, and only touched by atomics meanwhile.

@@ -1,4 +1,4 @@
-//! What an interface can do, and how much: capability bits, limits, and the figures of a resource.
+//! The abilities of an interface: capability bits, limits, and the figures of a resource.
 
 use std::fmt;
 
@@ -48,7 +48,7 @@ macro_rules! flags {
 }
 
 flags! {
-    /// What an interface offers. The bit numbers are those of UCT's interface flags.
+    /// The operations that an interface offers. The bit numbers are those of UCT's interface flags.
     Capabilities: u64 {
         /// Active messages of a header word and a few bytes.
         AM_SHORT = 0,
@@ -118,7 +118,7 @@ flags! {
 }
 
 flags! {
-    /// What an event descriptor can report. Bit numbers as UCT's event flags.
+    /// The events that an event descriptor can report. Bit numbers as UCT's event flags.
     Events: u32 {
         /// A send completed.
         SEND_COMPLETION = 0,
@@ -177,7 +177,7 @@ pub struct Limits {
     pub max_iov: usize,
 }
 
-/// What a transport must take as a short put or message, whatever it is (bytes).
+/// Bytes of a short put or message that every transport must take.
 pub const SHORT_LEAST: usize = 40;
 
 /// Atomic operations, as a set. Bit numbers are those of [`super::AtomicOp`].
@@ -205,9 +205,9 @@ pub enum Order {
 /// All that an interface says about itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attributes {
-    /// What can be called.
+    /// The operations that can be called.
     pub capabilities: Capabilities,
-    /// Of these, what is emulated over active messages rather than done by the wire.
+    /// Those of them that are emulated over active messages rather than done by the wire.
     pub emulated: Capabilities,
     /// Limits of puts.
     pub put: Limits,
@@ -228,19 +228,19 @@ pub struct Attributes {
     pub message_order: Order,
     /// Puts, gets and atomics among themselves.
     pub memory_order: Order,
-    /// What the event descriptor reports.
+    /// The events that the event descriptor reports.
     pub events: Events,
     /// Bytes of an interface address.
     pub address_len: usize,
     /// Bytes of an endpoint address; 0 where endpoints connect to interfaces only.
     pub endpoint_address_len: usize,
-    /// Bytes kept for each peer, without what the kernel keeps: from the start where memory is shared, else once it was talked to.
+    /// Bytes kept for each peer, without memory of the kernel: from the start where memory is shared, else from the first communication on.
     pub memory_per_peer: usize,
     /// Interfaces that a rank may have open at a time, each with queues and connections of its own.
     pub max_interfaces: usize,
 }
 
-/// How near a peer is.
+/// The peers that a device reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locality {
     /// The same process.
@@ -251,7 +251,7 @@ pub enum Locality {
     Network,
 }
 
-/// What keeps others who can reach the network from data on its way between hosts.
+/// The protection of data between hosts against others that can reach the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protection {
@@ -259,7 +259,7 @@ pub enum Protection {
     Host,
     /// Nothing.
     Nothing,
-    /// Whatever is changed, left out or repeated is refused. The data can be read.
+    /// Data that was changed, left out or repeated is refused. The data can be read.
     Authenticated,
     /// The same, and the data cannot be read.
     Encrypted,
@@ -296,6 +296,6 @@ pub struct Resource {
     /// Operations that the device executes itself, and which processor its atomics are atomic with. The target's processor emulates
     /// all others.
     pub capabilities: Capabilities,
-    /// What protects data on its way.
+    /// How data between hosts is protected.
     pub protection: Protection,
 }

@@ -8,7 +8,7 @@ use super::lock::Mutex;
 ///
 /// # Safety
 /// All that is reachable from the value without atomics or a lock is reachable only through it, and none of it is
-/// bound to the thread that made it. Callbacks in it must be sendable; who puts one in answers for that.
+/// bound to the thread that made it. Callbacks in it must be sendable; the code that stores a callback guarantees that.
 pub unsafe trait Confined {}
 
 // SAFETY: both parts are, and they may be parts of each other, since they are used under one lock.

@@ -9,7 +9,7 @@ use super::lock::Mutex;
 
 type Callback = Box<dyn Fn(Result<()>) + Send + Sync>;
 
-/// What runs when a number of operations are locally complete.
+/// A callback that runs when a number of operations are locally complete.
 ///
 /// The user sets the count; each operation that answered [`super::Posted::InProgress`] takes one off when its buffer
 /// may be reused, and whenever the count reaches 0 the callback runs, inside progress. An operation that answered
@@ -60,7 +60,7 @@ impl Completion {
         self.0.count.store(count, Ordering::Release);
     }
 
-    /// Whether this is the only handle: nobody else completes it.
+    /// Whether this is the only handle, so that no other code can complete it.
     pub(crate) fn is_unshared(&self) -> bool {
         let unshared = Arc::strong_count(&self.0) == 1;
         // Pairs with the Release of the drop of another handle.

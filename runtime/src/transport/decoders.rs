@@ -39,7 +39,7 @@ pub fn feed(bytes: &[u8]) {
     tcp::decode(bytes);
 }
 
-/// Feeds `bytes` to a server that has registered memory, and to a client that has an operation under way.
+/// Feeds `bytes` to a server that has registered memory, and to a client that has an operation in flight.
 pub fn feed_machines(bytes: &[u8]) {
     let registry = Arc::<Registry>::default();
     let mut memory = [0u8; 64];

@@ -1,11 +1,11 @@
-//! What a call of the transport layer can answer besides success.
+//! The errors of calls of the transport layer.
 
-/// What a call of the transport layer returns.
+/// The result of a call of the transport layer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation did not start, or did not end well.
 ///
-/// Small and `Copy`, so that it fits in a completion. [`Error::code`] gives the number that UCS uses for it.
+/// Small and `Copy`, so that it fits in a completion. [`Error::code`] gives the number of this error in UCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,9 +23,9 @@ pub enum Error {
     ExceedsLimit {
         /// Which limit.
         what: &'static str,
-        /// What was asked.
+        /// The length that was asked for.
         length: usize,
-        /// What is allowed.
+        /// The longest that is allowed.
         limit: usize,
     },
     /// A remote range that is not all inside the memory that the key is for.
@@ -111,7 +111,7 @@ impl Error {
             Error::NoResource | Error::Busy => {
                 crate::Error::WouldBlock { operation, rank, place: crate::CalledAt::default() }
             }
-            // Waits cancel only what is in flight to a rank that counts as lost.
+            // Waits cancel only operations in flight to a rank that counts as lost.
             Error::ConnectionReset | Error::Canceled => {
                 crate::Error::PeerLost { rank, cause: crate::error::Loss::Disconnected, doing: operation.into() }
             }
@@ -128,7 +128,7 @@ impl Error {
     }
 }
 
-/// What an operation that may take time answers.
+/// The answer of an operation that may take time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Posted {

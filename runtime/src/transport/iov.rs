@@ -40,7 +40,7 @@ impl<'a> Iov<'a> {
         self.length.saturating_mul(self.count)
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the entry has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -58,7 +58,7 @@ pub struct Piece {
     pub pointer: *mut u8,
     /// Bytes.
     pub len: usize,
-    /// By what the local device knows the registration that covers it.
+    /// The local device's name for the registration that covers the block.
     pub descriptor: Opaque,
 }
 

@@ -9,12 +9,12 @@ pub const INVALID_KEY: u64 = u64::MAX;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"bwk2");
 
-/// By what a device knows registered memory: a number, or the address of a descriptor. Only the transport that made it reads it.
+/// A device's name for registered memory: a number, or the address of a descriptor. Only the transport that made the name reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opaque(u64);
 
 impl Opaque {
-    /// Of memory that no device has to know.
+    /// The name of memory that no device has to know.
     pub const NONE: Opaque = Opaque(0);
 
     /// From a number of the device's.
@@ -62,7 +62,7 @@ pub struct RemoteKey {
     pub(crate) address: u64,
     /// The region's bytes.
     pub(crate) len: u64,
-    /// By what the owner's device knows the region.
+    /// The owner's device's name for the region.
     pub(crate) device: Opaque,
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
-/// A mutual exclusion. What it protects must be whole whenever code under the lock could panic.
+/// A mutex. The protected value must be consistent whenever code under the lock could panic.
 #[derive(Default)]
 pub struct Mutex<T> {
     order: Order,
@@ -19,14 +19,14 @@ impl<T> Mutex<T> {
         Mutex { order: Order::new(), inner: std::sync::Mutex::new(value) }
     }
 
-    /// Waits for its turn.
+    /// Takes the lock; blocks while another thread has it.
     pub fn lock(&self) -> Guard<'_, T> {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         self.order.taken();
         Guard { held: Held(&self.order), inner }
     }
 
-    /// Takes it if no one has it.
+    /// Takes the lock if no thread has it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let inner = match self.inner.try_lock() {
             Ok(inner) => inner,
@@ -38,7 +38,7 @@ impl<T> Mutex<T> {
     }
 
     #[cfg(any(test, feature = "conformance"))]
-    /// What it protected.
+    /// The protected value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,7 +50,7 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Access to what a [`Mutex`] protects.
+/// Access to the value that a [`Mutex`] protects.
 pub struct Guard<'a, T> {
     // Before the lock itself, since it is dropped first.
     held: Held<'a>,
@@ -70,12 +70,12 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// What waits under a lock for a word of another thread.
+/// A condition variable: a thread that holds a lock waits until another thread notifies it.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// Lets go of the lock until notified. May return without.
+    /// Releases the lock until notified. May also return without a notification.
     pub fn wait<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
         let Guard { held, inner } = guard;
         held.0.left();

@@ -1,4 +1,4 @@
-//! Registered memory: what peers may reach, and under which key.
+//! Registered memory: the ranges that peers may reach, and their keys.
 
 use std::alloc::Layout;
 use std::collections::HashMap;
@@ -29,9 +29,9 @@ pub enum Method {
 
 /// Memory that a network device may reach, until this is dropped.
 pub struct Pinned {
-    /// What the device wants to hear with local addresses.
+    /// The key that the device needs with local addresses.
     pub local: Opaque,
-    /// What a peer's device wants to hear with remote addresses.
+    /// The key that a peer's device needs with remote addresses.
     pub remote: Opaque,
     /// Undoes it.
     pub hold: Box<dyn Send>,
@@ -49,7 +49,7 @@ pub trait Pinner: Send + Sync {
     unsafe fn pin(&self, address: *mut u8, len: usize) -> Result<Pinned>;
 }
 
-/// The registrations of one owner, shared by its domain and whoever serves its memory.
+/// The registrations of one owner, shared by its domain and the code that serves its memory to peers.
 #[derive(Default)]
 pub struct Registry {
     regions: Mutex<HashMap<u64, (usize, usize)>>,
@@ -145,8 +145,8 @@ impl Registry {
     }
 }
 
-/// A registration. Operations on it must be flushed before it is dropped: what peers do then is refused where their
-/// requests are served, and not looked at where a wire reaches the memory directly.
+/// A registration. Operations on it must be flushed before it is dropped: later operations of peers are refused where requests
+/// are served, and not checked where a wire reaches the memory directly.
 pub struct Region {
     registry: Arc<Registry>,
     key: RemoteKey,
@@ -154,7 +154,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// By what the local device knows it.
+    /// The local device's name for the region.
     pub(super) fn descriptor(&self) -> Opaque {
         self.pinned.as_ref().map_or(Opaque::NONE, |pinned| pinned.local)
     }
@@ -174,7 +174,7 @@ impl Region {
         false
     }
 
-    /// What a peer needs to reach it.
+    /// The key by which a peer reaches the memory.
     pub fn key(&self) -> &RemoteKey {
         &self.key
     }
@@ -205,7 +205,7 @@ fn huge_page() -> Result<usize> {
     kibibytes.map(|kibibytes| kibibytes << 10).ok_or(Error::Unsupported("huge pages: the kernel has none"))
 }
 
-/// What gives memory back.
+/// A function that gives memory back.
 type GiveBack = Box<dyn FnOnce() + Send>;
 
 /// Memory that was allocated, is registered, and reads as zero at first.

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use super::MESSAGE_IDS;
 use super::error::{Error, Result};
 
-/// What runs for a message. It may call any communication function but not progress; what finds no room there
-/// belongs in the endpoint's pending queue.
+/// A function that runs for a message. It may call any communication function but not progress. An operation that finds no room
+/// there belongs in the endpoint's pending queue.
 pub type MessageHandler = Box<dyn Fn(&Message<'_>)>;
 
 /// Whether a message, or another operation, was accepted.

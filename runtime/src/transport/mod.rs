@@ -10,16 +10,16 @@
 //! Endpoint ── put, get, atomics, messages, flush, fence, pending
 //! ```
 //!
-//! The contract follows the design of UCT, the lower layer of UCX. What is optional is said by [`Attributes`], never
-//! found out by trying: a call whose capability bit is clear answers [`Error::Unsupported`]. An operation that takes a
+//! The contract follows the design of UCT, the lower layer of UCX. [`Attributes`] say which optional operations there are, so callers
+//! need not try: a call whose capability bit is clear answers [`Error::Unsupported`]. An operation that takes a
 //! [`Completion`] answers [`Posted::Done`] (buffer reusable, completion ignored), [`Posted::InProgress`] (completion
 //! comes later, inside progress), [`Error::NoResource`] (nothing happened, try again), or another error.
 //!
-//! A new transport implements [`Wire`]: addresses, active messages, and what it does better than messages. [`port`]
-//! makes the whole contract of it, and emulates puts, gets and atomics over messages. It then starts with every test of the
-//! conformance suite, by one line of macro. A transport whose hardware does everything may implement the traits here
-//! itself. For jobs to use it, its folder has a `Provider`, which finds and opens its devices, and `providers.rs` has one line
-//! for it; nothing else names it, unless users are to choose it by `BELLWETHER_TRANSPORT`.
+//! A new transport implements [`Wire`]: addresses, active messages, and the operations that its network does better than messages could.
+//! [`port`] builds the whole contract on the wire, and emulates the other puts, gets and atomics over messages. One line of macro then runs
+//! every test of the conformance suite on the transport. A transport whose hardware does everything may implement the traits here itself.
+//! For jobs to use a transport, its folder has a `Provider`, which finds and opens its devices, and `providers.rs` has one line that names
+//! the provider; nothing else does, unless users are to choose the transport by `BELLWETHER_TRANSPORT`.
 //!
 //! None of this is thread-safe by itself: one thread drives an interface and its endpoints, and interfaces are
 //! independent of each other. [`Coarse`] puts one lock around a group of them.
@@ -83,10 +83,10 @@ pub use self::worker::Worker;
 /// Active-message ids an interface knows.
 pub const MESSAGE_IDS: usize = 32;
 
-/// What hears of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
+/// A function that is told of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;
 
-/// What hears the notices of puts ([`Endpoint::put_notify`]).
+/// A function that takes the notices of puts ([`Endpoint::put_notify`]).
 pub type NoticeHandler = Box<dyn Fn(u32)>;
 
 /// Notices are below this.
@@ -107,7 +107,7 @@ pub trait Transport: 'static {
     fn open(&self, resource: &Resource) -> Result<Self::Domain>;
 }
 
-/// What a memory domain says about itself.
+/// The attributes of a memory domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainAttributes {
     /// Bytes of a packed key.
@@ -127,10 +127,10 @@ pub trait Domain: 'static {
     /// The interfaces of this domain.
     type Interface: Interface;
 
-    /// What it needs and offers.
+    /// The needs and limits of this domain.
     fn attributes(&self) -> DomainAttributes;
 
-    /// Allocates zeroed, registered memory by the first of `methods` that works; the result tells which did.
+    /// Allocates zeroed, registered memory by the first of `methods` that works. The result says which one did.
     ///
     /// # Errors
     /// [`Error::InvalidParam`] for length 0 or no method; else the last method's error.
@@ -177,9 +177,9 @@ pub trait Domain: 'static {
         options: InterfaceOptions,
     ) -> Result<Rc<Self::Interface>>;
 
-    /// Opens a further interface, which nobody sends to by themselves: its puts, gets and atomics go to the interfaces that peers
-    /// have shown, and it may have no messages. Interfaces that there can be only one of for each rank have these beside it.
-    /// Its owner progresses it.
+    /// Opens a further interface, to which peers only send answers: its puts, gets and atomics go to the interfaces whose addresses peers
+    /// have published, and it may have no messages. A device that allows one ordinary interface for each rank can have these beside it.
+    /// The owner of the further interface makes progress for it.
     ///
     /// # Errors
     /// [`Error::Busy`] if the device has no further interface.
@@ -199,7 +199,7 @@ pub struct InterfaceOptions {
     pub max_zcopy: usize,
     /// Most entries of a scatter/gather list.
     pub max_iov: usize,
-    /// Most emulated operations under way for each endpoint.
+    /// Most emulated operations in flight for each endpoint.
     pub window: usize,
 }
 
@@ -221,10 +221,10 @@ pub trait Interface: 'static {
     /// Its endpoints.
     type Endpoint: Endpoint;
 
-    /// What it can do.
+    /// The abilities and limits of this interface.
     fn attributes(&self) -> &Attributes;
 
-    /// The bytes by which a peer can connect to it.
+    /// The bytes by which a peer can connect to this interface.
     fn address(&self) -> Vec<u8>;
 
     /// Whether those bytes may be the address of an interface that this one can reach. A local check.
@@ -242,16 +242,16 @@ pub trait Interface: 'static {
     /// [`Error::Unsupported`] without [`Capabilities::CONNECT_TO_EP`].
     fn endpoint(self: &Rc<Self>) -> Result<Self::Endpoint>;
 
-    /// Sets, replaces or (with `None`) removes what runs for messages with this id.
+    /// Sets, replaces or (with `None`) removes the handler of messages with this id.
     ///
     /// # Errors
     /// [`Error::InvalidParam`] for an id that is not below [`MESSAGE_IDS`].
     fn set_handler(&self, id: u8, handler: Option<MessageHandler>) -> Result<()>;
 
-    /// Sets what hears of lost peers.
+    /// Sets the function that is told of lost peers.
     fn set_error_handler(&self, handler: Option<ErrorHandler>);
 
-    /// Sets what hears the notices of puts, in progress. It may look at memory, and calls nothing here.
+    /// Sets the function that takes the notices of puts, during progress. It may read memory, and must call nothing of this interface.
     fn set_notice_handler(&self, handler: Option<NoticeHandler>);
 
     /// Lets the worker progress these directions. A new interface is not progressed at all.
@@ -260,11 +260,11 @@ pub trait Interface: 'static {
     /// The reverse of [`Interface::progress_enable`].
     fn progress_disable(&self, directions: Directions);
 
-    /// Delivers messages, runs completions, serves pending requests; tells how much it did. Inside a callback it does
-    /// nothing and tells 0: callbacks do not nest.
+    /// Delivers messages, runs completions, serves pending requests. Returns how much was done. Inside a callback this does
+    /// nothing and returns 0: callbacks do not nest.
     fn progress(&self) -> usize;
 
-    /// What a progress thread calls: serves peers' puts, gets and atomics. Runs no callback of the user: messages and
+    /// For a progress thread: serves peers' puts, gets and atomics. Runs no callback of the user: messages and
     /// completions wait for [`Interface::progress`].
     fn serve(&self) -> usize;
 
@@ -274,7 +274,7 @@ pub trait Interface: 'static {
     /// [`Error::NoResource`] while requests are pending.
     fn flush(&self) -> Result<Posted>;
 
-    /// On every endpoint: what was posted before takes effect before what is posted later.
+    /// A fence on every endpoint: operations posted before take effect at the target before those posted later.
     ///
     /// # Errors
     /// None on the transports there are.
@@ -317,7 +317,7 @@ pub trait Endpoint: 'static {
     fn address(&self) -> Result<Vec<u8>>;
 
     /// Connects to the endpoint of a peer that has that address. Both sides do it, in any order, and until both have, sends
-    /// answer [`Error::NoResource`]. The error handler hears [`Error::ConnectionReset`] if that endpoint is gone, goes later, or
+    /// answer [`Error::NoResource`]. The error handler gets [`Error::ConnectionReset`] if that endpoint is gone, is dropped later, or
     /// is connected to another one.
     ///
     /// # Errors
@@ -413,7 +413,7 @@ pub trait Endpoint: 'static {
     /// As [`Endpoint::put_zcopy`].
     ///
     /// # Safety
-    /// The blocks are writable, and touched by nobody else, until the completion or a flush.
+    /// The blocks are writable, and not touched by other code, until the completion or a flush.
     unsafe fn get_zcopy(
         &self,
         iov: &[Iov<'_>],
@@ -422,13 +422,13 @@ pub trait Endpoint: 'static {
         completion: Option<&Completion>,
     ) -> Result<Posted>;
 
-    /// Does an atomic (not [`AtomicOp::CompareSwap`] nor [`AtomicOp::Swap`]) whose result nobody wants.
+    /// Does an atomic (not [`AtomicOp::CompareSwap`] nor [`AtomicOp::Swap`]) without fetching its result.
     ///
     /// # Errors
     /// As [`Endpoint::put_short`]; [`Error::Unsupported`]; [`Error::InvalidParam`] for a misaligned address.
     fn atomic_post<T: Word>(&self, op: AtomicOp, value: T, remote: u64, key: &RemoteKey) -> Result<()>;
 
-    /// Does an atomic (not [`AtomicOp::CompareSwap`]); what the word held before is in `result` at completion. The
+    /// Does an atomic (not [`AtomicOp::CompareSwap`]). The former value of the word is in `result` at completion. The
     /// result needs no registration.
     ///
     /// # Errors
@@ -446,7 +446,7 @@ pub trait Endpoint: 'static {
         completion: Option<&Completion>,
     ) -> Result<Posted>;
 
-    /// Stores `swap` if the word equals `compare`; what it held before is in `result` at completion.
+    /// Stores `swap` if the word equals `compare`. The former value of the word is in `result` at completion.
     ///
     /// # Errors
     /// As [`Endpoint::atomic_post`].
@@ -463,8 +463,8 @@ pub trait Endpoint: 'static {
         completion: Option<&Completion>,
     ) -> Result<Posted>;
 
-    /// Does an atomic for who waits for it: what the word held before, if that comes in a moment. Else `later` is asked
-    /// where to put it and what to complete then. `compare` is for [`AtomicOp::CompareSwap`].
+    /// Does an atomic for a caller that waits for the result. Returns the former value of the word if it comes in a moment. Else calls
+    /// `later`, which gives the place for the value and the completion. `compare` is for [`AtomicOp::CompareSwap`].
     ///
     /// # Errors
     /// As [`Endpoint::atomic_post`].
@@ -512,7 +512,7 @@ pub trait Endpoint: 'static {
 
     /// Waits, with a completion or by asking again, for all that was posted on this endpoint so far. With
     /// [`Flush::CANCEL`] all of it ends with [`Error::Canceled`], and the endpoint takes nothing more; that call waits while
-    /// a device works on blocks of the user's memory, and leaves what other endpoints have under way alone.
+    /// a device works on blocks of the user's memory, and does not affect operations of other endpoints.
     ///
     /// # Errors
     /// [`Error::NoResource`] while requests are pending on this endpoint: queue the flush behind them.
@@ -523,7 +523,7 @@ pub trait Endpoint: 'static {
         false
     }
 
-    /// What was posted before takes effect at the target before what is posted later.
+    /// Operations posted before take effect at the target before those posted later.
     ///
     /// Puts, gets and atomics are in effect when the target's memory shows it. A message is ordered after earlier
     /// operations of any kind; operations after a message may be in effect before its handler runs.

@@ -1,10 +1,11 @@
-//! What a rank keeps for other ranks, talked to or not. Each byte here is a megabyte in a job of a million ranks. Beside it there is
-//! a byte a rank that tells the route (`engine/routes.rs`); `bellwether bench footprint` measures them all.
+//! Tables that a rank keeps with an entry for each peer, whether it communicates with the peer or not. In a job of a million ranks each
+//! byte of an entry costs a rank a megabyte. The route to each peer (`engine/routes.rs`) takes one more byte; `bellwether bench footprint`
+//! measures all of these.
 
 use std::cell::Cell;
 use std::ops::Range;
 
-/// One small value for each of some ranks in a row.
+/// One small value for each rank of a contiguous range.
 #[derive(Debug)]
 pub struct PeerTable<T: Copy> {
     first: usize,
@@ -12,7 +13,7 @@ pub struct PeerTable<T: Copy> {
 }
 
 impl<T: Copy> PeerTable<T> {
-    /// A table with an entry for each of `ranks`, all `idle`.
+    /// A table with an entry for each of `ranks`; each entry is `idle`.
     pub fn new(ranks: Range<usize>, idle: T) -> PeerTable<T> {
         PeerTable { first: ranks.start, values: vec![Cell::new(idle); ranks.len()].into() }
     }
@@ -20,7 +21,7 @@ impl<T: Copy> PeerTable<T> {
     /// The entry of `rank`.
     ///
     /// # Panics
-    /// If it is not one of them.
+    /// If `rank` is outside the range of the table.
     #[inline(always)]
     pub fn get(&self, rank: usize) -> T {
         self.values[rank.wrapping_sub(self.first)].get()
@@ -29,30 +30,30 @@ impl<T: Copy> PeerTable<T> {
     /// Changes the entry of `rank`.
     ///
     /// # Panics
-    /// If it is not one of them.
+    /// If `rank` is outside the range of the table.
     #[inline(always)]
     pub fn set(&self, rank: usize, value: T) {
         self.values[rank.wrapping_sub(self.first)].set(value);
     }
 }
 
-/// Where the state of a peer that was talked to lies: 4 bytes a rank that has a slot on this host.
+/// Index of the state of each peer that was sent to: 4 bytes for each rank that has a slot on this host.
 pub type Links = PeerTable<u32>;
-/// Whether the handler table of a peer was found equal to ours: 1 byte a rank.
+/// Whether the handler table of each peer was found equal to ours: 1 byte for each rank.
 pub type Verified = PeerTable<bool>;
 
-/// The link to a peer that was never talked to.
+/// The entry in [`Links`] of a peer without state, since nothing was sent to it.
 pub const NOT_CONNECTED: u32 = u32::MAX;
 
 impl Links {
-    /// Nobody has been talked to.
+    /// A table in which no peer has state.
     pub fn idle(ranks: Range<usize>) -> Links {
         PeerTable::new(ranks, NOT_CONNECTED)
     }
 }
 
 impl Verified {
-    /// Nobody's table has been looked at.
+    /// A table in which no peer's handler table has been compared.
     pub fn idle(ranks: Range<usize>) -> Verified {
         PeerTable::new(ranks, false)
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::error::Error;
 
-/// What a pending request says when it was called.
+/// The answer of a pending request that was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
     /// Done: take it off the queue.

@@ -30,7 +30,7 @@ pub(crate) const PROVIDERS: usize = {
     count
 };
 
-/// What a provider may need to know of the rank that it opens a device for.
+/// The settings and the place of the rank for which a provider opens a device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) settings: &'a Settings,
@@ -44,9 +44,9 @@ pub(crate) trait Provider {
     /// A device that it has found.
     type Device;
 
-    /// What `BELLWETHER_TRANSPORT` calls it.
+    /// Name of the transport in `BELLWETHER_TRANSPORT`.
     const NAME: &'static str;
-    /// What a rank's receipt calls it.
+    /// Name of the transport in a rank's receipt.
     const TITLE: &'static str;
     /// The number of its network, the same on all ranks, below [`NETWORKS_MAX`](crate::memory::layout::NETWORKS_MAX). Those that
     /// one job can have open at a time have different ones.
@@ -71,8 +71,8 @@ pub(crate) trait Provider {
 /// A device that puts and gets by itself is better than one that needs the target's processor. Of two that are alike in that, the
 /// one with the lower latency is better, then the one with more bandwidth, then the one that was found first.
 ///
-/// All operations on one word have to be done by one agent. A network device does not know of atomics that others do, so it
-/// carries a job alone; networks whose atomics the target's processor does can stand beside each other.
+/// All operations on one word have to be done by one agent. The atomics of a network device are not atomic to those of other agents, so the
+/// device carries a job alone. Networks whose atomics the target's processor does can be used together.
 pub(crate) fn choose(found: &[&Resource], across: bool, most: usize) -> Vec<usize> {
     let reaches = |number: &usize| !across || found[*number].locality == Locality::Network;
     let mut order: Vec<usize> = (0..found.len()).filter(reaches).collect();

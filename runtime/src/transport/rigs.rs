@@ -15,7 +15,7 @@ use crate::memory::layout::SlotLayout;
 use crate::memory::node::{NodeMemory, Slots};
 use crate::settings::Settings;
 
-/// The system's allocator, with counts for each thread: a leak shows, whatever other tests do meanwhile.
+/// The system's allocator, with counts for each thread: they show a leak even if other tests allocate meanwhile.
 struct Counting;
 
 thread_local! {
@@ -262,7 +262,7 @@ impl Player for Simulated<'_> {
         self.0.block_until_event().expect("something is under way");
     }
     fn pass(&self) {
-        // A moment, so that what is under way can arrive.
+        // A moment, so that frames in flight can arrive.
         self.0.compute(100).expect("time passes");
     }
     fn sleep(&self, time: Duration) {

@@ -1,7 +1,7 @@
 //! Messages over frames of limited size and number: fragments, credits and a short queue. No socket, no clock.
 //!
 //! One [`Outflow`] and one [`Inflow`] stand at the two ends of a channel between two peers. The outflow holds at most
-//! `slots` messages, cuts them into fragments, and may have as many fragments under way as it has credits. The inflow
+//! `slots` messages, cuts them into fragments, and may have as many fragments in flight as it has credits. The inflow
 //! joins fragments, which may come in any order, and gives a credit back for each: at once for the fragments of a
 //! message that is not complete, when the message is consumed for the one that completes it.
 
@@ -91,7 +91,7 @@ fn head(bytes: [u8; 4], words: [u32; 3]) -> [u8; FRAME_HEADER] {
 pub struct FlowLimits {
     /// Messages that wait to be cut up.
     pub slots: usize,
-    /// Fragments under way.
+    /// Fragments in flight.
     pub credits: u32,
     /// Bytes of a fragment.
     pub fragment: usize,
@@ -169,12 +169,12 @@ impl Outflow {
         self.queue.len()
     }
 
-    /// What was pushed before is handed over before what is pushed later.
+    /// Messages pushed before are handed over before those pushed later.
     pub fn fence(&mut self) {
         self.fence = true;
     }
 
-    /// The next frame to send, and whether a fence comes before it.
+    /// The next frame to send, and whether a fence precedes the frame.
     pub fn poll(&mut self, limits: &FlowLimits) -> Option<(Vec<u8>, bool)> {
         if self.credits == 0 {
             return None;

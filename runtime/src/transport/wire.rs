@@ -1,4 +1,4 @@
-//! What a transport has to bring: addresses and active messages. The rest it may bring if it does it better.
+//! The trait that a transport implements: addresses and active messages, and optionally operations that its network does better than messages.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,7 +10,7 @@ use super::key::RemoteKey;
 use super::message::Keep;
 
 /// Which of three independent flows a message belongs to. A flow never waits for room in another one, so that a full
-/// one cannot hold up what would empty it.
+/// flow cannot hold up the messages that would empty it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Channel {
@@ -32,18 +32,18 @@ impl Channel {
 /// The agent that does puts, gets and atomics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// Nobody: they are emulated over messages.
+    /// None: they are emulated over messages.
     Emulated,
     /// The wire, inside the call ([`Wire::put`]).
     Direct,
-    /// The wire, which tells later that they are done ([`Wire::post_packed`], [`Wire::completed`]).
+    /// The wire, which reports later that they are done ([`Wire::post_packed`], [`Wire::completed`]).
     Posted,
 }
 
 /// The agent that does the wire's own atomics. Atomics of different agents on one word are not atomic to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
-    /// The processor, or what is atomic to it.
+    /// The processor, or an agent whose atomics are atomic to the processor's.
     Processor,
     /// The network device.
     Device,
@@ -74,7 +74,7 @@ pub enum Direction {
     Get,
 }
 
-/// What a wire says about itself.
+/// The properties of a wire.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Facts {
     /// Most bytes that a message with an immediate header may have, header included.
@@ -97,7 +97,7 @@ pub struct Facts {
     pub max_notified: Option<usize>,
     /// Native atomics reach only memory that the domain allocated.
     pub atomics_on_allocated_only: bool,
-    /// Someone serves requests while the target computes or sleeps.
+    /// A device or a thread serves requests while the target computes or sleeps.
     pub served_asleep: bool,
     /// Zero-copy memory must be registered.
     pub needs_region: bool,
@@ -107,11 +107,11 @@ pub struct Facts {
     pub inter_node: bool,
     /// The order in which messages arrive.
     pub order: Order,
-    /// What the event descriptor reports.
+    /// The events that the event descriptor reports.
     pub events: Events,
     /// Bytes of an address.
     pub address_len: usize,
-    /// Bytes kept for each peer: from the start where memory is shared, else once it was talked to.
+    /// Bytes kept for each peer: from the start where memory is shared, else from the first communication on.
     pub memory_per_peer: usize,
     /// Interfaces that a rank may have open at a time.
     pub max_interfaces: usize,
@@ -124,7 +124,7 @@ pub struct Completed<'a> {
     pub ticket: u64,
     /// How it went.
     pub outcome: Result<()>,
-    /// What a packed get read, or the eight bytes of the word that an atomic found.
+    /// The bytes that a packed get read, or the eight bytes of the word that an atomic found.
     pub data: &'a [u8],
 }
 
@@ -146,7 +146,7 @@ pub struct Arrival<'a> {
 ///
 /// Nothing here blocks, and nothing calls back except [`Wire::receive`], whose sink may call any other function.
 pub trait Wire: 'static {
-    /// What it is like.
+    /// The properties of this wire.
     fn facts(&self) -> Facts;
 
     /// The bytes by which a peer can reach this.
@@ -194,13 +194,13 @@ pub trait Wire: 'static {
         self.send(peer, Channel::Message, id, 8 + payload.len(), fill).map(drop)
     }
 
-    /// Hands waiting messages to `sink`, and tells how many; a bounded number for each call.
+    /// Hands waiting messages to `sink`, a bounded number for each call. Returns how many.
     fn receive(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize;
 
     /// Whether a message waits.
     fn has_arrivals(&self) -> bool;
 
-    /// What was sent to `peer` before is handed over before what is sent later, on each channel.
+    /// Messages sent to `peer` before are handed over before those sent later, on each channel.
     fn fence(&self, _peer: u32) {}
 
     /// Messages sent to `peer` so far.
@@ -224,7 +224,7 @@ pub trait Wire: 'static {
     /// Why `peer` cannot be reached any more, if so.
     fn loss(&self, peer: u32) -> Option<Error>;
 
-    /// Moves queued bytes on, where sending takes progress; tells how much it did.
+    /// Sends queued bytes, where sending takes progress. Returns how much was done.
     fn push(&self) -> usize {
         0
     }
@@ -318,8 +318,7 @@ pub trait Wire: 'static {
     /// As [`Wire::post_packed`].
     ///
     /// # Safety
-    /// The pieces are registered until the ticket comes back, and meanwhile readable and unchanged, or, for a get, touched
-    /// by nobody else.
+    /// The pieces are registered until the ticket comes back, and meanwhile readable and unchanged, or, for a get, not touched by other code.
     unsafe fn post_pieces(
         &self,
         _peer: u32,
@@ -352,12 +351,12 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("posted messages"))
     }
 
-    /// Hands the notices that [`Wire::receive`] found to `sink`, which calls nothing here, and tells how many.
+    /// Hands the notices that [`Wire::receive`] found to `sink`, which calls nothing here. Returns how many.
     fn notices(&self, _sink: &mut dyn FnMut(u32)) -> usize {
         0
     }
 
-    /// Starts an atomic, if [`Memory::Posted`]; without a ticket nobody wants to know what the word held. The address is
+    /// Starts an atomic, if [`Memory::Posted`]. Without a ticket its result is not fetched. The address is
     /// aligned.
     ///
     /// # Errors
@@ -373,8 +372,8 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("posted atomics"))
     }
 
-    /// As [`Wire::post_atomic`], for who waits for what the word held: looks for it a moment. `None`: it comes with the
-    /// ticket, which is asked for only then. A ticket that was asked for before an error is for nothing.
+    /// As [`Wire::post_atomic`], for a caller that waits for the former value of the word: polls a moment and returns the value. `None`:
+    /// the value comes with a ticket; only then is `ticket` called. If this fails after it has called `ticket`, that ticket is not used.
     ///
     /// # Errors
     /// As [`Wire::post_packed`].
@@ -394,7 +393,7 @@ pub trait Wire: 'static {
         0
     }
 
-    /// Makes sure that no blocks posted to `peer` with one of `tickets` are touched any more. Here alone a wire may wait for
-    /// its device, for a few seconds at most; after that the connection is lost by it.
+    /// Makes sure that no blocks posted to `peer` with one of `tickets` are touched any more. This is the only call in which a wire may
+    /// wait for its device, for a few seconds at most; after that it gives up the connection.
     fn abandon(&self, _peer: u32, _tickets: &[u64]) {}
 }

@@ -26,7 +26,7 @@ impl<I: Interface> Worker<I> {
         self.0.borrow_mut().push(Rc::downgrade(interface));
     }
 
-    /// Progresses every interface that is enabled; tells how much was done.
+    /// Makes progress for every interface that is enabled. Returns how much was done.
     pub fn progress(&self) -> usize {
         let mut done = 0;
         let mut gone = false;

@@ -95,7 +95,7 @@ pub(in crate::vocabulary) struct BiasedLock {
     /// The thread that took the mutex last, and how many times in a row. Changed under the mutex.
     last: AtomicUsize,
     streak: AtomicU32,
-    /// Threads that wait to enter: a waiting owner gives the lock up for them.
+    /// Threads that wait to enter: an owner that waits gives the lock up for these threads.
     contenders: AtomicU32,
 }
 
@@ -259,7 +259,7 @@ impl BiasedLock {
         }
     }
 
-    /// The thread of token `me`, which holds the mutex, becomes the favourite if there is a seat for it.
+    /// The thread of token `me`, which holds the mutex, becomes the favourite if a seat is free.
     #[cold]
     fn favour(&self, me: usize) {
         self.streak.store(0, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::world::World;
 
-/// The thread makes progress when nobody has for this long. Chosen: below what a user notices, and 1,000 wake-ups a second cost a core
-/// less than a percent. Where it can doze, it wakes so often only while calls of the program make progress.
+/// The thread makes progress when no other thread has done so for this long. Chosen: below what a user notices, and 1,000 wake-ups a
+/// second cost a core less than a percent. Where it can doze, it wakes so often only while calls of the program make progress.
 const QUIET: Duration = Duration::from_millis(1);
 /// Polls after each other, at most, before the thread lets others in. Chosen.
 const BURST: usize = 64;
@@ -21,7 +21,7 @@ pub(super) struct Interrupts {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread makes progress for.
+/// The rank for which the thread makes progress.
 pub(super) trait Idle: Send + 'static {
     /// Counts the calls of other threads that made progress.
     fn polls(&self) -> u64;
@@ -81,8 +81,8 @@ fn make_progress(idle: &impl Idle, over: &AtomicBool) {
     }
 }
 
-/// Makes progress while there is some, a few times. What is wrong with a message is told by the next call that makes progress. Whether
-/// the last poll has found nothing.
+/// Polls a few times, until a poll finds nothing. The next call that makes progress reports errors of messages. Returns whether the
+/// last poll has found nothing.
 pub(super) fn burst(world: &World, panicked: impl Fn()) -> bool {
     for _ in 0..BURST {
         match catch_unwind(AssertUnwindSafe(|| world.engine().turn())) {

@@ -12,10 +12,11 @@ use crate::transport::AtomicOp;
 pub(super) const ATOMIC: &str = "an atomic on an address";
 
 impl World {
-    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at `address` of `rank`, and returns what it held before. The
-    /// word lies in the symmetric heap, in symmetric static data or in a segment of that rank. It has 4 or 8 bytes, as `T` has, and its
-    /// address is a multiple of that. What does it, and what needs progress of `rank`, is as for [`World::fetch_segment`]; on the
-    /// heap it is atomic to the atomics of arrays. Where `rank` does it by message, it looks through all its segments.
+    /// Does an atomic with `value`, any but [`AtomicOp::CompareSwap`], on the word at `address` of `rank`, and returns the word's former
+    /// value. The word lies in the symmetric heap, in symmetric static data or in a segment of that rank. It has 4 or 8 bytes, as `T` has,
+    /// and its address is a multiple of that. Whether the processor, the network or a message does it, and whether `rank` must make
+    /// progress, is as for [`World::fetch_segment`]; on the heap it is atomic with respect to the atomics of arrays. If `rank` does it by
+    /// message, `rank` searches all its segments for the address.
     ///
     /// # Safety
     /// The program means this word to be changed: it is of a type of which any bits are valid, and nobody holds a reference to it but as
@@ -90,7 +91,7 @@ impl World {
         self.end_change(ATOMIC, (rank, BY_ADDRESS, address), begun)
     }
 
-    /// Does an atomic on the word at an address, if the processor can do it here. Else tells who is to do it.
+    /// Does an atomic on the word at an address, if this processor can. Otherwise tells what has to do it.
     ///
     /// # Safety
     /// As of [`World::fetch_address`].
@@ -109,8 +110,8 @@ impl World {
         Ok(unsafe { home.begin(op, values) })
     }
 
-    /// Finds what does an atomic on the word of `width` bytes at an address of `rank`: for each word what does it for arrays, or for calls
-    /// that name the segment.
+    /// Finds where an atomic on the word of `width` bytes at an address of `rank` is done: for each word what does it for arrays, or for
+    /// calls that name the segment.
     fn home_of_address(&self, rank: usize, address: usize, width: usize) -> Result<Home> {
         let (engine, operation) = (&self.engine, ATOMIC);
         engine.check_own(operation)?;
@@ -129,7 +130,7 @@ impl World {
             return Err(Error::Misaligned { operation, rank, address, alignment: width, place: CalledAt::default() });
         }
         match segments.in_heaps(rank, address, width) {
-            // Another rank's, as this one has it mapped: who does atomics there is that rank's.
+            // An address in this process's mapping of a third rank's memory: the atomics there are those of that rank.
             Some((slot, _)) if slot != rank => return Err(bad()),
             Some((_, offset)) if !engine.routes.all_mapped() => return Ok(Home::Network(offset)),
             Some(_) => {}
@@ -143,7 +144,7 @@ impl World {
         }
         match segments.at_address(rank, address, width) {
             Some(here) => Ok(Home::Here(here)),
-            // Of a slot, and backed by nothing.
+            // The address lies in a slot, in a part without memory behind it.
             None if engine.routes.is_mapped(rank) && segments.slot_of(rank, address).is_some() => Err(bad()),
             None if rank != engine.rank => Ok(Home::Owner),
             None if segments.owns(address, width) => Ok(Home::Here(address as *mut u8)),

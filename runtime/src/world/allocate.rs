@@ -14,13 +14,13 @@ use crate::team::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";
 const WHAT: &str = "symmetric heap";
-/// Up to so many bytes an allocation takes two exchanges in place of three, and may find that room is not given back yet that others
-/// have dropped just before. Chosen: as much is zeroed in less time than an exchange takes.
+/// Without a network, an allocation of up to so many bytes takes two exchanges in place of three, and may not yet find the room of
+/// blocks that other ranks have dropped just before. Chosen: as much is zeroed in less time than an exchange takes.
 const SMALL: usize = 64 << 10;
 /// The offset in rank 0's answer where there is no room.
 const NO_ROOM: u64 = u64::MAX;
 
-/// What a rank knows of the symmetric heap.
+/// A rank's state of the symmetric heap.
 #[derive(Debug)]
 pub(super) struct Allocator {
     /// Only at rank 0.
@@ -29,7 +29,7 @@ pub(super) struct Allocator {
     committed: usize,
 }
 
-/// What is taken of the heap, and the numbers of those blocks.
+/// The parts of the heap that are in use, and the numbers of their blocks.
 #[derive(Debug)]
 struct Books {
     heap: Heap,
@@ -59,11 +59,11 @@ impl Allocator {
     }
 }
 
-/// What rank 0 tells all ranks.
+/// The answer of rank 0 to all ranks.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct Answer {
-    /// Of the line before the block, in the heap; or [`NO_ROOM`].
+    /// Offset, in the heap, of the line before the block; or [`NO_ROOM`].
     offset: u64,
     /// Bytes of the largest free range before.
     free: u64,
@@ -142,7 +142,7 @@ impl World {
         self.allocate_aligned(Asked::data::<u8>(Kind::Allocate, bytes), bytes, LINE, operation)
     }
 
-    /// The same for what is `asked`, aligned to `align` bytes: a multiple of a cache line, at most a page.
+    /// The same for the call `asked`, aligned to `align` bytes: a multiple of a cache line, at most a page.
     #[track_caller]
     pub(super) fn allocate_aligned(
         &self,
@@ -223,7 +223,8 @@ impl World {
         Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer.allocation })
     }
 
-    /// Rank 0 takes `bytes` bytes and room for [`drops`] of what every rank it hears of has dropped, and tells all ranks where they are.
+    /// Rank 0 reclaims the blocks that, as far as it knows, every rank has dropped. Then it takes `bytes` bytes and room for [`drops`], and tells
+    /// all ranks the offset.
     fn answered(&self, running: &Running<'_>, asked: Asked, bytes: usize, align: usize) -> Result<Answer> {
         let mut answer = Answer { offset: NO_ROOM, ..Answer::default() };
         if let Some(books) = &mut self.allocator.borrow_mut().books {
@@ -278,7 +279,7 @@ impl World {
             allocator.committed = end;
             engine.node.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
         }
-        // What was committed just now is zero already.
+        // Memory that was committed just now is zero already.
         if from < used {
             // SAFETY: committed memory of our own slot, in a block that nobody has a handle to yet.
             unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
@@ -342,7 +343,7 @@ mod tests {
             };
             let [small, large] = [super::SMALL, super::SMALL + 1].map(count);
             let _kept = world.alloc::<u8>(2 * super::SMALL).expect("fits");
-            // Asked again when all have said what they have dropped.
+            // Asked again when all ranks have reported the blocks that they have dropped.
             [small, large, count(super::SMALL)]
         });
         assert_eq!(barriers.expect("runs"), [[(2, true), (3, true), (3, false)]; 2]);

@@ -97,7 +97,7 @@ word! {
 }
 
 impl<T: Pod> Symmetric<T> {
-    /// For what is no pointer away: an error, or an atomic over the network, on an element as long as `W`.
+    /// For elements that this processor cannot change: an error, or an atomic over the network, on an element as long as `W`.
     #[cold]
     #[track_caller]
     pub(super) fn atomic_remote<W: AtomicElement>(

@@ -15,9 +15,9 @@ use crate::sync::bell::{WORDS_LEN, Words};
 
 /// A counter at every rank, that any rank rings to say that something has happened there.
 ///
-/// Ringing adds one and is never lost. Whoever sees a ring sees everything the ringer put there before. The count
-/// only grows: wait for the next number instead of resetting it. A loop over [`Bell::count`] delivers messages, since each
-/// count polls.
+/// Ringing adds one and is never lost. A rank that sees a ring sees everything that the ringer has put there before. The
+/// count only grows: wait for the next number instead of resetting it. A loop over [`Bell::count`] delivers messages,
+/// since each count polls.
 ///
 /// A bell takes one cache line of each rank, however many ranks there are. Ringing is one store where at most 7 ranks share memory, an
 /// atomic add where more do, and over a network an atomic of the network, or a notice.

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::team::title::Asked;
 
 const DOING: &str = "broadcast";
-/// How long a rank waits before it asks the root whether it is the root. Chosen: far above a message's way, and what a person does
-/// not notice.
+/// How long a rank waits for a piece before it asks its parent in the tree and the root whether they are in this broadcast. Chosen:
+/// far longer than a message takes, too short for a person to notice.
 const LONG: Duration = Duration::from_millis(20);
 /// [`Head::ends`] of a rank that is not in the broadcast.
 const ELSEWHERE: u64 = 2;
@@ -18,16 +18,16 @@ const ELSEWHERE: u64 = 2;
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 struct Head {
-    /// Elements of the whole.
+    /// Elements of the whole broadcast.
     elements: u64,
-    /// Its bytes.
+    /// Bytes of the whole broadcast.
     len: u64,
     /// [`Asked::type_number`].
     of: u64,
     root: u32,
-    /// Whose head it is.
+    /// The rank that has made this head.
     rank: u32,
-    /// 1: that rank has met another that differs, whose head follows, and nothing after it.
+    /// 1: `rank` has found a rank whose head differs. That head follows; no further pieces come.
     ends: u64,
 }
 
@@ -41,20 +41,22 @@ const HEAD: usize = size_of::<Head>();
 
 /// What a rank may learn from a piece.
 enum Learned {
-    /// It is of this broadcast.
+    /// The piece belongs to this broadcast.
     Data(Vec<u8>),
-    /// A rank that waits as this one does takes this one for the root.
+    /// Another rank waits for the piece too, and takes this rank for the root.
     Question(Vec<u8>),
-    /// This rank, which should send the piece or is the root, is in another collective call.
+    /// The rank given here, which is the parent or the root, is in another collective call.
     Elsewhere(u32),
 }
 
 impl World {
-    /// Numbered from the root, rank v hears from v without its lowest bit, and tells those that add a lower one.
+    /// Ranks are numbered from the root. Rank v receives from v with its lowest set bit cleared, and sends to v + b for each power of two b
+    /// below that bit.
     ///
-    /// Ranks that differ in what is `asked` find out by the pieces that come, and tell all others; one that no piece comes to asks the
-    /// rank that should send it, and the one that it takes for the root, whether they are in another barrier. Where neither shows it,
-    /// the next exchange does. A rank that waits elsewhere, in a team's collective or for a bell, answers when it enters a barrier.
+    /// A rank whose `asked` differs finds out from the pieces that it receives, and tells all other ranks. A rank that receives no piece
+    /// asks its parent and the rank that it takes for the root whether they have entered a barrier instead. A rank that waits elsewhere,
+    /// in a team's collective or for a bell, answers when it enters a barrier. A difference that neither way shows is found by the next
+    /// exchange.
     pub(super) fn broadcast_by_messages(&self, asked: Asked, root: usize, bytes: &mut [u8]) -> Result<()> {
         let _running = self.begin(DOING)?;
         let head = Head {
@@ -76,9 +78,9 @@ impl World {
         let lowest = if place == 0 { n.next_power_of_two() } else { 1 << place.trailing_zeros() };
         let step = self.engine.largest_message() - size_of::<u64>() - HEAD;
         let (mut done, mut different) = (0, None);
-        // No elements are one piece without any: others may have some, which is to be told. The root's length says how many pieces
-        // there are. A rank with another length takes and passes on all of them too: its place in later broadcasts, and the ranks
-        // below it, depend on that.
+        // A broadcast of no elements still sends one piece: another rank may expect elements, and has to be told. The root's length
+        // determines the number of pieces. A rank with another length receives and forwards all of them too: its numbers for later
+        // broadcasts, and the ranks below it in the tree, depend on that.
         loop {
             let number = self.messages.next_broadcast();
             let message = if place == 0 {
@@ -122,7 +124,7 @@ impl World {
         different.map_or(Ok(()), |theirs| Err(differ(of, head, theirs)))
     }
 
-    /// Waits for a piece, and after [`LONG`] asks who should send it.
+    /// Waits for a piece, and after [`LONG`] asks the ranks that should send it.
     fn await_piece(&self, number: u64, head: Head) -> Result<Learned> {
         let came = RefCell::new(None);
         let poll = || {
@@ -148,7 +150,7 @@ impl World {
         Ok(came.take().expect("the wait has ended with a piece"))
     }
 
-    /// Tells all other ranks, which may wait for pieces that will not come, and gives the error.
+    /// Tells all other ranks that no more pieces will come, since they may wait for some, and gives the error.
     #[cold]
     fn differ(&self, number: u64, of: &'static str, head: Head, theirs: Head) -> Error {
         let ends = [Head { ends: 1, ..head }, theirs];
@@ -169,7 +171,7 @@ fn differ(of: &'static str, ours: Head, theirs: Head) -> Error {
         let of = if of.is_empty() { String::new() } else { format!(" of type {of}") };
         format!("a broadcast of {} elements{of}, {} bytes, from root {}", head.elements, head.len, head.root)
     };
-    // Only its number came with the message.
+    // The name of the other type is not known: only its number came with the message.
     let other = if of.is_empty() { "" } else { "another than this" };
     Error::RanksDiffer {
         what: "the collective call",

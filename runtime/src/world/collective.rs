@@ -175,13 +175,13 @@ mod tests {
 
     const BARRIERS: [Barrier; 3] = [Barrier::Central, Barrier::Dissemination, Barrier::Direct];
 
-    /// What each of `ranks` ranks gives.
+    /// The result of each of `ranks` ranks.
     fn each<R: Send>(barrier: Barrier, ranks: usize, body: impl Fn(&World) -> R + Sync) -> Vec<R> {
         let settings = Settings { barrier, ..Settings::default() };
         Threads::new(ranks).settings(settings).deadline(Duration::from_secs(60)).run(body).expect("threads start")
     }
 
-    /// All wait for one flag, so who opens the barrier has to wake each of them.
+    /// All ranks wait for one flag, so the rank that opens the barrier has to wake each of them.
     #[test]
     fn the_last_in_a_barrier_by_the_counter_wakes_all_others_that_sleep_and_not_itself() {
         let together = std::sync::Barrier::new(3);
@@ -277,7 +277,7 @@ mod tests {
         };
         let outcomes = each(Barrier::Dissemination, 3, |world| {
             if world.rank() == 0 {
-                // It has told rank 1, and rank 2 waits for it.
+                // Rank 0 has told rank 1, and rank 2 waits for rank 0.
                 let outcome = world.barrier_for(Duration::from_millis(1));
                 timed_out.store(true, Ordering::Relaxed);
                 return outcome;
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_forced_algorithm_combines_as_it_says() {
-        // Of itself the world combines at every rank without a counter.
+        // By default the world combines at every rank, without a counter.
         for (allreduce, times) in [(Allreduce::Auto, 4 * 5), (Allreduce::Tree, 4), (Allreduce::Gather, 4 * 5)] {
             let collectives = Collectives { allreduce, ..Collectives::default() };
             let settings = Settings { collectives, barrier: Barrier::Dissemination, ..Settings::default() };
@@ -528,11 +528,11 @@ mod tests {
                     }
                     1 => {
                         let _late = Late(world);
-                        // The panic takes this rank out of it.
+                        // The panic takes this rank out of the collective.
                         let _ = by_team(world, &team);
                     }
                     _ => {
-                        // The panic must not take rank 1 out of what rank 0 still needs to make its team.
+                        // The panic must not take rank 1 out of a call that rank 0 still needs to make its team.
                         world.wait_until(|| begun.load(Ordering::Acquire) == 3).expect("all make it");
                         let call = world.call(1, true, |_, panics| assert!(!panics, "a handler that panics"));
                         let told = call.and_then(crate::Call::wait);

@@ -19,35 +19,35 @@ use crate::transport::AtomicOp;
 
 /// An independent stream of puts, gets, atomics and messages of one rank, for one thread at a time. Made by [`World::context`].
 ///
-/// It may be sent to another thread; several threads of a rank have a context each. What one context has in flight, flushes and
-/// waits for is its own: the world and other contexts neither delay it nor wait for it, except that over a network the messages of all
-/// contexts of a rank to one peer share one window (64 messages, 512 KiB). Where memory is mapped an operation is a
-/// bounds check and a store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its
-/// own; over RDMA that is a completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that
-/// makes connections; over TCP a listening socket, a thread, and a connection for each rank that it reaches. [`World::context`] tells how
-/// many contexts a rank can have at a time.
+/// It may be sent to another thread; several threads of a rank have a context each. The operations that a context has in flight, flushes
+/// and waits for are its own: the world and other contexts neither delay nor await them, except that over a network the messages of all
+/// contexts of a rank to one peer share one window (64 messages, 512 KiB). Where memory is mapped an operation is a bounds check and a
+/// store, load or atomic, without a lock, as by the world. Over a network a context has an interface of its own; over RDMA that is a
+/// completion queue and, for each rank that it writes to, a queue pair, 8 MB of buffers and a thread that makes connections; over TCP a
+/// listening socket, a thread, and a connection for each rank that it reaches. [`World::context`] tells how many contexts a rank can have
+/// at a time.
 ///
 /// Over a network an operation may need further progress after its call has returned. Each poll and each wait of the rank, by the
 /// world or by any context, makes progress for the rank's other contexts too, so no wait depends on a context that its thread leaves
 /// alone. Events of operations are done by the context's own calls, but for *handled* of messages.
 ///
-/// Delivering messages, collectives, and waiting for bells are the world's: its thread runs the handlers of what comes, also of
-/// answers to messages of contexts. A target makes no progress for a context that it does not make for the world's own operations.
+/// Delivering messages, collectives, and waiting for bells are the world's: its thread runs the handlers of all messages that
+/// arrive, also of answers to messages of contexts. Operations of a context need the target's progress in the same cases as the
+/// world's own operations.
 ///
 /// # Order and completion
-/// A put returns when its source may be changed. It is in effect at the target when [`ThreadContext::flush`] returns, or for whoever
-/// sees a bell that the same context has rung after it. [`World::fence`] and [`World::barrier`] complete what the world has put,
-/// not what contexts have: flush a context before the barrier that tells others of its puts.
-/// Where memory is freed or an array changes its phase, the world's thread waits for what contexts have in flight, so nothing of
-/// it arrives later.
+/// A put returns when its source may be changed. It is in effect at the target when [`ThreadContext::flush`] returns, or for a
+/// thread that sees a bell that the same context has rung after it. [`World::fence`] and [`World::barrier`] complete the puts of the
+/// world, not those of contexts: flush a context before the barrier that tells others of its puts. Where memory is freed or an array
+/// changes its phase, the world's thread waits for all operations that contexts have in flight, so none of them arrives later.
 ///
 /// Puts, rings and messages wait while the network has no room. Their `try_` forms do not.
 ///
 /// # Failures
 /// The death of a rank ends the waits of every context, with [`Error::PeerLost`](crate::Error::PeerLost).
 ///
-/// Dropping a context waits until what it has put is in effect, or cannot be any more. Where a future of it lives, the last of
-/// them waits; in a handler nobody does, and the world's thread waits where a phase or an allocation ends.
+/// Dropping a context waits until its puts are in effect, or cannot be any more. If futures of the context live, dropping the
+/// last of them waits instead. A drop in a handler does not wait: the world's thread waits when a phase or an allocation ends.
 ///
 /// A rank that has contexts is not found hopeless in a wait: a thread of it may end that.
 ///
@@ -84,7 +84,7 @@ use crate::transport::AtomicOp;
 #[derive(Debug)]
 pub struct ThreadContext {
     stream: Arc<OpenStream>,
-    /// What it sends messages with.
+    /// The part that sends messages.
     pub(super) outlet: OneAtATime<RefCell<Outlet>, ThreadContext>,
     pub(super) table: SealedTable,
 }
@@ -104,8 +104,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::NoContext`](crate::Error::NoContext) if that many live; [`Error::OutOfMemory`](crate::Error::OutOfMemory);
-    /// [`Error::Os`](crate::Error::Os) if the system refuses what a further interface takes, as beyond the limit of open files;
-    /// [`Error::Forked`](crate::Error::Forked).
+    /// [`Error::Os`](crate::Error::Os) if the system refuses a resource that a further interface needs, for example beyond the
+    /// limit of open files; [`Error::Forked`](crate::Error::Forked).
     #[track_caller]
     pub fn context(&self) -> Result<ThreadContext> {
         (|| -> Result<ThreadContext> {
@@ -136,8 +136,8 @@ impl ThreadContext {
         &self.stream
     }
 
-    /// For who keeps contexts: whether anybody uses this one. Standstill is found only where no thread uses a context. A new one is used,
-    /// and so is one that is dropped.
+    /// For code that keeps contexts: notes whether a thread uses this one. A standstill is found only while no thread uses a context. A
+    /// new context counts as used, and so does a dropped one.
     #[doc(hidden)]
     pub fn note_used(&self, used: bool) {
         self.stream.note_used(used);
@@ -279,7 +279,7 @@ impl ThreadContext {
         .placed_here()
     }
 
-    /// Adds one to the count of `bell` at `rank`. Whoever sees the ring sees everything that this context has put there before.
+    /// Adds one to the count of `bell` at `rank`. A rank that sees the ring sees everything that this context has put there before.
     ///
     /// # Errors
     /// As [`ThreadContext::put`].
@@ -559,7 +559,7 @@ impl ThreadContext {
     }
 }
 
-/// An operation of a [`ThreadContext`] that is in flight: a future, or [`wait`](Self::wait) for it.
+/// An operation of a [`ThreadContext`] that is in flight: a future, or block in [`wait`](Self::wait).
 ///
 /// It was posted when it was made. Where memory is mapped it is done at once. It owns its buffers, so dropping it is safe at any
 /// time: a get is forgotten then, a put or an atomic still happens.

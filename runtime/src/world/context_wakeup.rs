@@ -15,9 +15,9 @@ use crate::error::{Placed, Result};
 /// context disarms it and makes it readable. Progress of the rank's other threads makes it readable if it finds something.
 ///
 /// Over RDMA and TCP it announces the end of gets, puts, rings and atomics. A timer makes it readable after 50 ms at most, since deaths
-/// are not announced; after 1 ms while the network has no room for what the context keeps, and on a network that announces nothing.
-/// Where memory is mapped, operations are done at once, and only signals and the timer make it readable. Messages, bells and the *handled*
-/// events of messages come to the world: use its [`WakeUp`](super::WakeUp).
+/// are not announced; after 1 ms while the network has no room for operations that the context keeps, and on a network that announces
+/// nothing. Where memory is mapped, operations are done at once, and only signals and the timer make it readable. Messages, bells and the
+/// *handled* events of messages come to the world: use its [`WakeUp`](super::WakeUp).
 ///
 /// While a context has a descriptor, its futures that are not ready wait until [`ContextWakeUp::turn`] wakes them.
 ///

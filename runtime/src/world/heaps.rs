@@ -7,8 +7,8 @@ use crate::memory::copy;
 
 const WORD: usize = size_of::<u64>();
 
-/// The symmetric heaps that this rank reaches by a store. Nothing in it changes in place: only so the compiler keeps what a loop
-/// of puts reads here in registers.
+/// The symmetric heaps that this rank reaches by a store. Nothing in it changes in place: only so the compiler keeps the fields
+/// that a loop of puts reads here in registers.
 pub(super) struct Heaps {
     /// The first of the ranks, which follow one another.
     first: usize,
@@ -29,7 +29,7 @@ pub(super) struct Heap<'a> {
 }
 
 impl Heaps {
-    /// Those of the ranks that have arrived: before that, none. Nothing is backed yet.
+    /// The heaps of the ranks that have arrived; none before that. They have no memory yet.
     pub(super) fn new(engine: &Engine) -> Heaps {
         let (ranks, heap) = (engine.routes.stores(), engine.layout.heap);
         // SAFETY: the heap begins inside the slot.
@@ -62,7 +62,7 @@ impl Heaps {
 }
 
 impl Heap<'_> {
-    /// How far address `to` of its rank lies behind the start. Of an address before it the result is too large for any heap.
+    /// The offset of address `to` of its rank from the start of the heap. For an address before the start, the result is too large for any heap.
     #[inline(always)]
     pub(super) fn offset(&self, to: usize) -> usize {
         to.wrapping_sub(self.start)
@@ -107,7 +107,7 @@ mod tests {
                 world.heaps.of(rank).is_some_and(|heap| heap.put(heap.offset(to), value))
             };
             assert!(!put(1, heap(1), 1), "no memory is backed before the first allocation");
-            // Of a size that ends inside a word.
+            // An array whose size ends inside a word.
             let array = world.alloc::<u8>(1003)?;
             let (begin, end) = (array.offset() - engine.layout.heap, array.offset() - engine.layout.heap + 1003);
             let to = (world.rank() + 1) % 3;
@@ -140,7 +140,7 @@ mod tests {
             unsafe { world.put_address(next, heap(next) + last, &value.to_ne_bytes(), RawBells::default()) }?;
             world.barrier()?;
             assert_eq!(larger.load(99_999), 7 * ((world.rank() + 2) % 3) as u64 + 1);
-            // What the heap does not reach goes another way: to the same address.
+            // Memory outside the heap is reached in another way: by the same address.
             let (outside, others) = (Box::new(AtomicU64::new(0)), world.alloc::<u64>(3)?);
             others.put(next, world.rank(), outside.as_ptr().addr() as u64)?;
             world.barrier()?;

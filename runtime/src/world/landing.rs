@@ -95,7 +95,7 @@ impl World {
 
 impl<T: PlainData> Symmetric<T> {
     /// This rank's elements from `start` on as the place where a large message lands, as if its sender put them there. The array
-    /// stays allocated until then. Data that is longer than what is left of the array is refused.
+    /// stays allocated until then. Data that is longer than the rest of the array is refused.
     pub fn landing(self: &Rc<Self>, start: usize) -> Landing {
         let own = self.as_ptr_range();
         let len = self.len().saturating_sub(start);
@@ -127,7 +127,7 @@ mod tests {
         (0..len).map(|i| (i * 31 + seed * 7 + i / 251) as u8).collect()
     }
 
-    /// What came: sender, header, data.
+    /// The message that came: sender, header, data.
     type Came = Rc<RefCell<Vec<(usize, Vec<u8>, Vec<u8>)>>>;
 
     /// Every rank sends to every rank, into vectors, arrays and nowhere. Every second call is dropped at once.

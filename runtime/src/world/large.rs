@@ -18,7 +18,8 @@ use crate::sleep;
 use crate::transport::shm::{self, slot::SlotDomain};
 
 /// The first rank of the second host of a job on many hosts. It starts as any other does. Its peers have no process: a thread
-/// enters them in the roster, as the agent of a host does, with copies of what this rank publishes. They never talk.
+/// enters them in the roster, as the agent of a host does, with copies of the records that this rank publishes. They never
+/// communicate.
 #[doc(hidden)]
 pub struct LargeJob {
     world: Option<World>,

@@ -26,7 +26,7 @@ impl Builder {
         }
     }
 
-    /// Enters a job whose ranks have met, and that nobody watches.
+    /// Enters a job whose ranks have met, and that has no supervisor.
     pub(super) fn enter_joined(self, Joined { rank, job, settings, nodes, link }: Joined) -> Result<World> {
         let place = MappedRank::of(rank, job, &settings)?;
         let job = place.job.clone();

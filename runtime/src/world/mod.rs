@@ -1,4 +1,4 @@
-//! The world: what a rank holds, and the calls that need all of it.
+//! The world: everything that a rank holds, and the calls that need all of its parts.
 
 mod addresses;
 mod allocate;
@@ -111,11 +111,11 @@ use crate::team::title::{Asked, Kind};
 /// # Forked children
 /// A child made by `fork` has copies of the world and of all handles, but only the parent is the rank. In the child every call
 /// that waits, sends, goes over a network, is collective or ends the rank is [`Error::Forked`], and dropping the world or a
-/// handle does nothing: the parent and its peers notice nothing. What is not stopped are plain accesses to mapped memory: a
-/// put, get, atomic or ring to a rank of the same node stays a store or a load, as fast as ever, on the memory that the child
-/// shares with all ranks. The child's stores are seen by the ranks as if its parent had made them, and nothing orders them
-/// with the parent's. So use nothing of the world in a child: let it `exec` or `_exit`. Programs started with
-/// [`std::process::Command`] are no such children.
+/// handle does nothing: the parent and its peers notice nothing. Plain accesses to mapped memory are not stopped: a put, get,
+/// atomic or ring to a rank of the same node stays a store or a load, as fast as ever, on the memory that the child shares
+/// with all ranks. The ranks see the child's stores as if its parent had made them, and nothing orders them with the parent's.
+/// So do not use the world in a child: let the child `exec` or `_exit`. Programs started with [`std::process::Command`] are no
+/// such children.
 ///
 /// # Examples
 /// ```
@@ -137,8 +137,8 @@ use crate::team::title::{Asked, Kind};
 pub struct World {
     engine: OneThread<Rc<Engine>, World>,
     messages: OneThread<Rc<Messages>, World>,
-    // What changes behind a shared reference is boxed: the compiler then knows that a store to another rank's memory changes no field
-    // of a world, and a loop of `put_address` keeps what it needs of `heaps` in registers.
+    // Fields that change behind a shared reference are boxed: the compiler then knows that a store to another rank's memory changes
+    // no field of a world, and a loop of `put_address` keeps the values that it needs from `heaps` in registers.
     heaps: OneThread<Heaps, World>,
     barrier: OneThread<Box<Barrier>, World>,
     exchange: OneThread<Box<Exchange>, World>,
@@ -147,7 +147,7 @@ pub struct World {
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.
     hosts: OneThread<Option<Agent>, World>,
-    /// What joined us to the ranks of a launcher, until this rank leaves.
+    /// The session that joined us to the ranks of a launcher, until this rank leaves.
     session: OneThread<Option<crate::bootstrap::pmi::Session>, World>,
     #[cfg(feature = "mpi")]
     mpi: OneThread<Option<crate::bootstrap::mpi::Session>, World>,
@@ -239,8 +239,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]; [`Error::InvalidArgument`] in a
-    /// function of an event, or an operator, that runs inside another collective call of this rank. What was wrong with a message
-    /// that came in is told when the barrier is done, so that no rank is left behind in it.
+    /// function of an event, or an operator, that runs inside another collective call of this rank. The error of a message that
+    /// came in is reported when the barrier is done, so that no rank is left behind in the barrier.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         self.enter_barrier(None)
@@ -427,7 +427,7 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// As [`World::invoke`]. What goes wrong at the target comes from [`Call::wait`].
+    /// As [`World::invoke`]. Errors at the target come from [`Call::wait`].
     #[track_caller]
     pub fn call<A, R, F>(&self, to: usize, arguments: A, function: F) -> Result<Call<R>>
     where
@@ -472,7 +472,7 @@ impl World {
         self.last_barrier()
     }
 
-    /// What [`World::finish`] does before it leaves.
+    /// The steps of [`World::finish`] before it leaves.
     #[track_caller]
     pub(crate) fn last_barrier(&self) -> Result<()> {
         let survives = self.engine.settings.survive;
@@ -506,7 +506,7 @@ impl World {
         // delivered as sent, and no more the second time (Mattern's four counters, 1987).
         let mut before = None;
         loop {
-            // What a context has accepted is counted, and may need progress of its own to get there.
+            // Messages that a context has accepted are counted, and may need the context's progress to reach their target.
             self.engine.quiet_contexts("leaving")?;
             self.engine.wait_together("leaving", || {
                 !self.engine.outbox.any() && self.messages.has_no_landings() && self.messages.is_settled()
@@ -533,7 +533,7 @@ impl World {
             if is_same {
                 self.engine.check_none_lost("leaving")?;
             }
-            // What is still on a network needs time to arrive, also where no rank waits for another.
+            // Messages that are still on a network need time to arrive, also if no rank waits for another.
             self.engine.idle_poll();
         }
     }
@@ -594,7 +594,7 @@ impl World {
         self.exchange_all(running, (asked.into(), wanted), &mut Shown(bytes, see))
     }
 
-    /// The same, of what `see` brings.
+    /// The same, with the contribution of `see`.
     fn exchange_all(&self, running: &Running<'_>, asked: (Asked, Wanted), see: &mut dyn See) -> Result<()> {
         self.messages.before_barrier();
         self.exchange.all(running, &self.engine, &self.barrier, asked, see)
@@ -620,7 +620,7 @@ impl Drop for World {
         if !self.engine.is_own() {
             return self.forget();
         }
-        // What was sent but found no room still goes out, as long as the targets take it.
+        // Messages that found no room still go out, as long as the targets take them.
         let mut panic = None;
         if !std::thread::panicking() {
             let limit = Duration::from_secs(1);

@@ -108,7 +108,7 @@ impl From<&Completion> for Event {
 
 /// A counter in this process that events add to, those of one operation or of many. Clones are the same counter.
 ///
-/// [`World::wait_counter`] waits for it. Any thread may read it.
+/// [`World::wait_counter`] waits until it has a value. Any thread may read it.
 #[derive(Debug, Clone, Default)]
 pub struct Counter {
     count: Arc<AtomicU64>,
@@ -236,7 +236,7 @@ impl<T> Fetched<T> {
 ///
 /// # Events
 /// Each event can have no action, which costs nothing, or any number of them: counters, bells, functions and futures. To wait
-/// for a group of operations, give the same counter or future to each of them.
+/// for a group of operations, give the same counter or future to each operation.
 ///
 /// | event | of a put | of a get | of an atomic | of a message |
 /// | --- | --- | --- | --- | --- |
@@ -255,9 +255,9 @@ impl<T> Fetched<T> {
 /// target died, functions and futures get the error; for counters and bells the next [`World::poll`] returns it.
 ///
 /// # Buffers
-/// `put`, `send` and `invoke` copy what is not delivered at once, so they borrow their slices only during the call. `put_from`
-/// and `get_into` use this rank's part of an array until the event, `put_owned` owns its buffer, and atomics a cell of their own ([`Fetched`]). So no memory
-/// of the caller is in flight, and forgetting any of these values is safe.
+/// `put`, `send` and `invoke` copy data that is not delivered at once, so they borrow their slices only during the call. `put_from` and `get_into`
+/// use this rank's part of an array until the event, `put_owned` owns its buffer, and atomics a cell of their own ([`Fetched`]). So no memory of
+/// the caller is in flight, and forgetting any of these values is safe.
 ///
 /// # Examples
 /// ```
@@ -490,8 +490,8 @@ impl Operation<'_> {
                 return Ok(());
             }
             let claims = [Some(array.claim()), Some(into.claim())];
-            // SAFETY: this rank's slot is mapped as long as the engine lives. Whoever ends the phase or the allocation of these elements waits
-            // before until nothing of this rank is in flight.
+            // SAFETY: this rank's slot is mapped as long as the engine lives. The call that ends the phase or the allocation of these elements
+            // first waits until no operation of this rank is in flight.
             unsafe { engine.get_into(DOING, HeapRange { rank, offset, len }, to, claims, None, all) };
             Ok(())
         })()

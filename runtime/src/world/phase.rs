@@ -17,16 +17,16 @@ use crate::team::title::Kind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Reach {
-    /// Only those who hold the handle.
+    /// Only holders of the handle.
     Handle,
     /// Holders of pointers that were made after the change.
     Pointers,
 }
 
 impl World {
-    /// Changes who reaches an allocation. Collective. When it returns, every rank has called it for this allocation,
-    /// what was put into it before is there, and no earlier pointer or future reaches it: what futures had asked for is done,
-    /// and what they had not asked for they never will ([`Error::PhaseOver`]).
+    /// Changes which ranks can access an allocation. Collective. When it returns, every rank has called it for this
+    /// allocation, all earlier puts to the allocation are in effect, and no earlier pointer or future reaches it: requests
+    /// that futures had posted are done, and futures post no further ones ([`Error::PhaseOver`]).
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] on every rank in this call if one is in another, or names another allocation or another
@@ -119,7 +119,7 @@ impl World {
         if entry.generation != generation || generation == 0 {
             return Err(stale(operation, rank, generation, entry.generation));
         }
-        // SAFETY: copies of the handle that lives in the world as long as what is made of them, and is never dropped.
+        // SAFETY: copies of a handle that lives in the world, at least as long as the values made from the copies. The copies are never dropped.
         let engine = || unsafe { std::ptr::read(self.engine()) };
         let block = Block::lent(engine(), entry, number);
         let array = Symmetric::over(block, engine(), entry.bytes / size_of::<T>());

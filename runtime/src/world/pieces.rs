@@ -12,7 +12,7 @@ use crate::error::{Error, Placed, Result};
 pub struct Piece {
     /// Where they are.
     pub rank: usize,
-    /// The first of them.
+    /// The first of these elements.
     pub start: usize,
     /// How many there are.
     pub count: usize,
@@ -20,7 +20,7 @@ pub struct Piece {
 
 impl<T: Pod> Symmetric<T> {
     /// Reads these elements, one piece after the other, into `values`, which are as many. One-sided. Over a network many
-    /// requests are under way at a time, so that all take about as long as one; pieces that follow each other are one.
+    /// requests are in flight at a time, so that all take about as long as one; pieces that follow each other are one.
     ///
     /// # Examples
     /// ```
@@ -103,7 +103,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_pieces_async`], but does not wait for room to post them.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`]: nothing was put. All others come from what it gives.
+    /// [`Error::WouldBlock`]: nothing was put. All other errors come from the returned [`Posted`].
     #[track_caller]
     pub fn try_put_pieces_async(&self, pieces: &[Piece], values: &[T]) -> Result<Posted<()>> {
         self.pieces_now("try_put_pieces_async", pieces, || Ok(self.put_pieces_async(pieces, values)))

@@ -13,17 +13,18 @@ use super::{OneThread, Symmetric, World};
 use crate::engine::{Atomic, Change, Engine, Get, HeapRange, Ready};
 use crate::error::Result;
 
-/// An operation that is under way: a future, or [`wait`](Self::wait) for it, or for [all](Self::wait_all) of several.
+/// An operation in flight: a future, or block in [`wait`](Self::wait), or in [`wait_all`](Self::wait_all) for several.
 ///
 /// It was posted when it was made, and goes on while others are made. Where memory is mapped it is done at once, but for
 /// an atomic at a rank of the same node in a job over several nodes. It owns
 /// its buffers, so dropping it is safe at any time: a get is forgotten then, a put or an atomic still happens.
 ///
-/// Wait for it before the phase of its array changes, and before its array is dropped. What it had posted by then is waited
-/// for there, and it still gives that; but where there was no room for all of a long get or for an atomic, or a further step
-/// of [`Symmetric::fetch_update_async`] to be made, it ends in [`crate::Error::PhaseOver`] and posts nothing more.
-/// It is driven by whoever polls it, on the thread of its world: [`super::World::block_on`], any wait of this rank, or an
-/// executor of one thread. Its errors name the place where it was made.
+/// Wait for the operation before the phase of its array changes, and before its array is dropped. These wait for requests
+/// that the operation has posted by then, and it still gives their result. If some requests were not posted yet (no room for
+/// all of a long get or for an atomic, or a further step of [`Symmetric::fetch_update_async`]), the operation ends with
+/// [`crate::Error::PhaseOver`] and posts nothing more. The operation is driven on the thread of its world: by
+/// [`super::World::block_on`], by any wait of this rank, or by a single-threaded executor. Its errors name the place where
+/// the program made it.
 ///
 /// # Examples
 /// ```
@@ -49,7 +50,7 @@ pub struct Posted<R> {
 
 pub(super) enum Stage<R> {
     Done(Result<R>),
-    /// So many elements, their bytes as far as they have come, and what becomes of them.
+    /// The get, the number of elements, their bytes as far as they have come, and the function that makes the result from the bytes.
     Get(Get, usize, Vec<u8>, fn(Vec<u8>, usize) -> R),
     Atomic(Atomic, fn(u64) -> R),
     Steps(Box<dyn Steps<R>>),
@@ -60,7 +61,7 @@ pub(super) enum Stage<R> {
     Taken,
 }
 
-/// One request after the other, each made of what the one before it brought.
+/// Requests one after the other; each depends on the result of the one before.
 pub(super) trait Steps<R> {
     /// Goes on as far as it can, and gives the result when that was all.
     fn advance(&mut self, engine: &Engine, doing: &'static str) -> Result<Option<R>>;
@@ -132,8 +133,8 @@ impl<R> Posted<R> {
         self.try_advance()
     }
 
-    /// Waits until all of them are done, and gives what they give, in their order. What takes several steps
-    /// ([`Symmetric::fetch_update_async`]) goes on meanwhile in each of the next hundred or so, not in one after the other.
+    /// Waits until all operations are done, and returns their results, in their order. Operations that take several steps
+    /// ([`Symmetric::fetch_update_async`]) proceed side by side, about a hundred at a time.
     ///
     /// # Errors
     /// The first of theirs, as [`Posted::wait`].
@@ -144,7 +145,7 @@ impl<R> Posted<R> {
             return Ok(Vec::new());
         };
         if !all.iter().all(|one| Rc::ptr_eq(&one.engine, &engine)) {
-            // Of several worlds, each of which its own wait drives.
+            // The operations are of several worlds, and each world's own wait drives them.
             return all.into_iter().map(Posted::wait).collect();
         }
         engine.at(|| engine.wait_all(doing, all))?.into_iter().collect()

@@ -1,4 +1,4 @@
-//! A rank's progress as a handle of its own, for what is built upon a world and outlives a borrow of it.
+//! A rank's progress as a handle of its own, for values that are built upon a world and outlive a borrow of the world.
 
 use std::future::Future;
 use std::rc::{Rc, Weak};
@@ -31,8 +31,8 @@ impl World {
         self.engine.check_none_gone(doing)
     }
 
-    /// Runs `body`, whose waits and errors then name this call: what a collective made of others is called. The outermost
-    /// name counts.
+    /// Runs `body`, whose waits and errors then name this call: the name of a collective that is made of others. The
+    /// outermost name counts.
     ///
     /// # Errors
     /// Those of `body`.
@@ -53,7 +53,7 @@ impl World {
         self.engine().at(|| self.engine().block_on("waiting for a future", future))
     }
 
-    /// Waits until all of `futures` are ready, and returns what they give, in their order: of [`Posted`](super::Posted),
+    /// Waits until all of `futures` are ready, and returns their outputs, in their order: of [`Posted`](super::Posted),
     /// [`Call`](crate::Call), a team's collectives, or any other future of this library. All make progress meanwhile, not one
     /// after the other. `Box::pin` makes an `async` block fit, and futures of different types into one list.
     ///
@@ -87,7 +87,7 @@ impl World {
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] for an empty list; [`crate::Error::PeerLost`] if a rank died;
-    /// [`crate::Error::InsideHandler`]: then no future was taken out. The error of the future is in what it gave.
+    /// [`crate::Error::InsideHandler`]: then no future was taken out. The error of the future itself is in its output.
     ///
     /// # Examples
     /// ```

@@ -6,9 +6,9 @@
 //! | segment of other memory ([`World::segment_at`]) | cross-memory attach | the network's put or get |
 //! | any other | cross-memory attach | a message, which the target serves when it makes progress |
 //!
-//! Where the kernel allows no cross-memory attach, a message takes its place. The network's puts and gets need no progress
-//! at the target, if [`crate::transport::Attributes::needs_target_progress`] does not say otherwise. A message is told in the
-//! log, at level debug.
+//! Where the kernel allows no cross-memory attach, a message takes its place. The network's puts and gets need no progress at
+//! the target, if [`crate::transport::Attributes::needs_target_progress`] does not say otherwise. The log reports such a
+//! message at level debug.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -30,8 +30,8 @@ pub struct RawBells<'a> {
 }
 
 impl World {
-    /// Copies `source` to address `to` of `rank`, by what reaches that memory (table above the module): registered memory
-    /// needs no progress at the target. Never waits for the target; over a network it waits for that if the target's table of
+    /// Copies `source` to address `to` of `rank`, in the way that reaches that memory (table above the module): registered
+    /// memory needs no progress at the target. Never waits for the target, except over a network if the target's table of
     /// segments is not known here yet. `source` may be changed on return. A remote bell over a network is a message.
     ///
     /// A put to registered memory does not poll, as [`Symmetric::put`](super::Symmetric::put) does not: a loop of such puts that also
@@ -66,9 +66,9 @@ impl World {
         unsafe { self.put_by_route(rank, to, source, bells) }.placed_here()
     }
 
-    /// A put of a word to any other memory: so far behind the start of a mapped heap, or, of a rank without one, to that address. A loop
-    /// of puts that kept the address beside the offset would take an instruction more, and all that this takes and gives fits in
-    /// registers: such a loop keeps nothing on the stack for it.
+    /// A put of a word to any other memory. `offset` counts from the start of the rank's mapped heap, or, if the rank's heap is not
+    /// mapped, is the address. A loop of puts that kept the address beside the offset would take an instruction more. All arguments and
+    /// the result fit in registers, so such a loop keeps nothing on the stack for this call.
     ///
     /// # Safety
     /// As [`World::put_address`], for the address at that offset.
@@ -169,12 +169,12 @@ impl World {
         Ok(carried)
     }
 
-    /// As [`World::get_address`], unless the network reads the bytes: then the result is the offset that it takes. What goes by message is
-    /// waited for.
+    /// As [`World::get_address`], unless the network reads the bytes: then the result is the offset that the network takes. This waits for
+    /// bytes that come by message.
     ///
     /// # Safety
     /// `here` is valid for writing `len` bytes until this returns; only this, peers and copies of the runtime touch them. They may overlap
-    /// what is read.
+    /// the bytes that are read.
     pub(super) unsafe fn get_address_by(
         &self,
         rank: usize,
@@ -207,7 +207,7 @@ impl World {
         Ok(None)
     }
 
-    /// Gets by messages, and waits for them.
+    /// Gets by messages, and waits for the answers.
     ///
     /// # Safety
     /// `here` is valid for writing `len` bytes until this returns.
@@ -232,10 +232,10 @@ impl World {
         Ok(())
     }
 
-    /// As [`World::put_address`], but does not wait for room: where there is none nothing is done. What the network does not take at once is copied and
-    /// kept. Makes no progress: call [`World::poll`] before the next attempt. Over a network the first use of memory of a rank outside its
-    /// symmetric heap reads that rank's table of segments, and waits for it. A remote bell that only a message reaches is kept without
-    /// room too, in some tens of bytes.
+    /// As [`World::put_address`], but does not wait for room: without room it does nothing. Data that the network does not take at once is copied
+    /// and kept. Makes no progress: call [`World::poll`] before the next attempt. Over a network the first use of memory of a rank outside its
+    /// symmetric heap reads that rank's table of segments, and waits for the table. A remote bell that only a message reaches is kept without room
+    /// too, in some tens of bytes.
     ///
     /// # Safety
     /// As [`World::put_address`].
@@ -283,13 +283,13 @@ impl World {
         .placed_here()
     }
 
-    /// Copies `len` bytes at address `from` of `rank` to `here`. As [`World::put_address`], but for the wait: what the
-    /// network reads is here on return, and is waited for. What goes by message is here only when the local bell has rung;
-    /// inside a handler, where nothing may wait, that is all memory over a network.
+    /// Copies `len` bytes at address `from` of `rank` to `here`. Reaches memory as [`World::put_address`] does. Bytes that
+    /// the network reads are here on return: the call waits for them. Bytes that come by message are here only when the
+    /// local bell has rung; inside a handler, which may not wait, this holds for all memory over a network.
     ///
     /// # Safety
-    /// `here` is valid for writing `len` bytes, not part of what is read, and not touched until the local bell has
-    /// rung; the remote bell is as in [`World::put_address`], and the local one lives until it has rung.
+    /// `here` is valid for writing `len` bytes, does not overlap the bytes that are read, and is not touched until the
+    /// local bell has rung; the remote bell is as in [`World::put_address`], and the local one lives until it has rung.
     ///
     /// # Errors
     /// As [`World::put_address`].
@@ -473,7 +473,7 @@ impl World {
         Ok(place)
     }
 
-    /// As [`World::registered`], where a get may wait for what the network reads.
+    /// As [`World::registered`], for a get, which may wait for bytes that the network reads.
     fn readable(&self, doing: &'static str, rank: usize, address: usize, len: usize) -> Result<Option<usize>> {
         if self.engine.interface.delivering() || !self.engine.networks.reach_idle(rank) {
             return Ok(None);
@@ -537,8 +537,8 @@ impl World {
         }
         match self.in_segment(rank, bell, size_of::<AtomicI32>()) {
             Some(word) => {
-                // SAFETY: backed and aligned; the caller guarantees that a counter lies there. Release: who sees the
-                // ring sees the data.
+                // SAFETY: backed and aligned; the caller guarantees that a counter lies there. Release: a thread that
+                // sees the ring sees the data.
                 unsafe { AtomicI32::from_ptr(word.cast()) }.fetch_add(1, Ordering::Release);
                 self.engine.wake_if_asleep(rank);
                 // The counter may lie in the segment of yet another rank, seen from `rank`.
@@ -576,7 +576,7 @@ mod tests {
 
     use crate::{Completion, Result, Settings, Threads, Transport};
 
-    /// Counts what is told at level debug of memory that is not registered.
+    /// Counts the messages that the log reports at level debug for memory that is not registered.
     struct Counting(Arc<AtomicUsize>);
 
     impl Subscriber for Counting {
@@ -611,7 +611,7 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// What reaches memory by address is told in the receipt, and in the log where it is a message.
+    /// The receipt says how memory is reached by address, and so does the log if it is by message.
     #[test]
     fn what_goes_by_message_is_told() {
         let row = |world: &crate::World, name: &str| {
@@ -636,7 +636,7 @@ mod tests {
                 tracing::subscriber::with_default(Counting(Arc::clone(&told)), || -> Result<()> {
                     for (to, messages) in [(own_there, 0), (plain_there, usize::from(by_network))] {
                         let done = Completion::new();
-                        // SAFETY: bytes that nobody looks at.
+                        // SAFETY: bytes that no code reads.
                         unsafe { world.operation().effect(&done).put_address(other, to, &[7; 8]) }?;
                         world.wait_completion(&done)?;
                         assert_eq!(told.load(Ordering::Relaxed), messages, "{transport:?}");

@@ -1,4 +1,4 @@
-//! What a rank got when it started, for `bellwether info` and for logs.
+//! The facilities that a rank found when it started, for `bellwether info` and for logs.
 
 use super::World;
 use crate::memory::layout::LINE;
@@ -7,7 +7,7 @@ use crate::sleep::Fences;
 use crate::transport::Protection;
 
 impl World {
-    /// What this rank runs on: a name and a value a line, for people to read.
+    /// A description of what this rank runs on: a name and a value a line, for people to read.
     pub fn receipt(&self) -> Vec<(&'static str, String)> {
         let engine = &self.engine;
         let (layout, patience) = (&engine.layout, engine.waiting.patience());

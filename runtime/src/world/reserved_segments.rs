@@ -70,7 +70,7 @@ impl ReservedSegments<'_> {
     }
 
     /// As [`ReservedSegments::put`], but does not wait for room, as [`Symmetric::try_put_slice`]. Makes no progress. The first use of segment 1
-    /// of a rank over a network reads that rank's table of segments, and waits for it.
+    /// of a rank over a network reads that rank's table of segments, and waits for the table.
     ///
     /// # Errors
     /// As [`ReservedSegments::put`], and [`Error::WouldBlock`]: nothing was put.
@@ -90,13 +90,13 @@ impl ReservedSegments<'_> {
             return world.put_registered(name, rank, located.remote, source);
         }
         let to = world.reserved_here(name, at, located, source.len())?;
-        // SAFETY: inside the segment. What lies there may be written, as the maker of this value guarantees.
+        // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be written.
         unsafe { copy::put(to, source.as_ptr(), source.len()) };
         world.engine().stored(rank);
         Ok(())
     }
 
-    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.
+    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Blocks until the bytes have arrived.
     ///
     /// # Errors
     /// As [`ReservedSegments::put`]; [`Error::InsideHandler`].
@@ -112,7 +112,7 @@ impl ReservedSegments<'_> {
                 return world.get_registered(NAME, rank, located.remote, into);
             }
             let from = world.reserved_here(NAME, (rank, number), located, into.len())?;
-            // SAFETY: inside the segment. What lies there may be read, as the maker of this value guarantees.
+            // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be read.
             unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
             Ok(())
         })
@@ -163,8 +163,9 @@ impl World {
     ///
     /// # Safety
     /// The caller guarantees for each access by the value returned that all its bytes belong to one block of the heap that the target has
-    /// allocated, or to one variable; that nobody holds a reference to what is written there, nor a unique one to what is read; and that
-    /// what it writes is a valid value there. Memory that the library has allocated for itself, in bells for example, is not accessed.
+    /// allocated, or to one variable; that nobody holds a reference to the bytes that it writes there, nor a unique reference to the
+    /// bytes that it reads; and that it writes valid values. Memory that the library has allocated for itself, in bells for example, is
+    /// not accessed.
     pub unsafe fn reserved_segments(&self) -> ReservedSegments<'_> {
         ReservedSegments { world: self }
     }

@@ -25,7 +25,8 @@ pub struct Returned<B> {
 /// Where the buffer comes back.
 #[derive(Debug)]
 enum Slot<B> {
-    /// By the context at this address, which lives as long as that; `None`: by the world. With the task that waits for it.
+    /// Lent by the context at this address, which lives at least as long; `None`: lent by the world. With the waker of the task that waits for the
+    /// buffer.
     Lent(Option<usize>, Option<Waker>),
     Back(B),
     Taken,
@@ -144,7 +145,7 @@ impl<B> Lender<B> {
         (lender, Returned { slot })
     }
 
-    /// What the buffer holds. It stays where it is until this is dropped.
+    /// The content of the buffer. It is not moved until this is dropped.
     pub(super) fn elements<T>(&self) -> &[T]
     where
         B: AsRef<[T]>,

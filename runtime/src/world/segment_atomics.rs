@@ -22,14 +22,14 @@ pub(super) enum Begun<T> {
     Done(T),
     /// The network is to do it at this offset.
     Network(usize, Change),
-    /// A message is to ask the owner for it.
+    /// A message must ask the owner to do it.
     Owner(Change),
 }
 
 /// How a word is found: [`World::locate_segment_by`], or, of a reserved segment, `World::locate_reserved`.
 pub(super) type Locate = fn(&World, &'static str, (usize, u32), usize, usize, LookUp) -> Result<Located>;
 
-/// What does an atomic on a word of a segment.
+/// Where an atomic on a word of a segment is done.
 pub(super) enum Home {
     /// The processor, here.
     Here(*mut u8),
@@ -40,7 +40,7 @@ pub(super) enum Home {
 }
 
 impl Home {
-    /// Does an atomic, if the processor can do it here. Else tells who is to do it.
+    /// Does an atomic, if this processor can. Otherwise tells what has to do it.
     ///
     /// # Safety
     /// A word that is here is valid, aligned and only touched atomically.
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Does an atomic on a word of a segment, if the processor can do it here. Else tells who is to do it.
+    /// Does an atomic on a word of a segment, if this processor can. Otherwise tells what has to do it.
     ///
     /// # Errors
     /// As [`World::fetch_segment`].
@@ -181,7 +181,7 @@ impl World {
         Ok(unsafe { home.begin(op, values) })
     }
 
-    /// Finds what does an atomic on the word of `width` bytes at `offset` of a segment of `rank`.
+    /// Finds where an atomic on the word of `width` bytes at `offset` of a segment of `rank` is done.
     fn home_of_word(&self, locate: Locate, (rank, number): (usize, u32), offset: usize, width: usize) -> Result<Home> {
         let operation = ATOMIC;
         self.engine.check_rank(rank, operation)?;

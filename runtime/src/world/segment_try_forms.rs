@@ -8,12 +8,13 @@ use crate::memory::outside::Direction;
 use crate::transport::Sent;
 
 /// # Puts to segments that answer at once
-/// Each `try_` form does what the call without `try_` does, if there is room for all of it now. If not it fails with
-/// [`Error::WouldBlock`], and nothing was put or rung. Over a network there is room until `BELLWETHER_MESSAGE_MEMORY` bytes are kept of
-/// what the network has not taken. They make no progress: call [`World::poll`] before the next attempt.
+/// Each `try_` form does what the call without `try_` does, if there is room for all data now. Otherwise it fails with
+/// [`Error::WouldBlock`], and nothing was put or rung. Over a network there is room until `BELLWETHER_MESSAGE_MEMORY` bytes are kept
+/// that the network has not taken. The forms make no progress: call [`World::poll`] before the next attempt.
 ///
-/// Over a network the first use of a segment of a rank reads that rank's table of segments, and waits for it, as
-/// [`World::put_segment`] does. Where the bytes go by message they have to fit in one: [`Error::InvalidArgument`] tells how many do.
+/// Over a network the first use of a segment of a rank reads that rank's table of segments, and waits for the table, as
+/// [`World::put_segment`] does. Where the bytes go by message they have to fit in one message: [`Error::InvalidArgument`] tells how
+/// many do.
 impl World {
     /// As [`World::put_segment`], but does not wait for room.
     ///
@@ -96,7 +97,7 @@ impl World {
             }
             return Ok(Carried::Network);
         }
-        // What was put before may have gone by message.
+        // Earlier puts may have gone by message.
         let by_message = after == After::All && rank != self.rank() && self.engine.segments.mapped().are_by_message();
         if by_message {
             return self.put_one_message(operation, rank, address, source);
@@ -126,7 +127,7 @@ impl World {
     }
 }
 
-/// What a put is ordered after.
+/// The earlier operations that a put is ordered after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Nothing,

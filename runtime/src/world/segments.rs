@@ -25,7 +25,7 @@ use crate::transport::Sent;
 ///
 /// # Closing
 /// [`Segment::close`], and dropping it, waits until the ranks that have used segments of this rank have polled or waited: each
-/// finishes what it has under way to it, and says so. After that a peer's put or get is an error there, and nothing writes the
+/// finishes what it has in flight to it, and says so. After that a peer's put or get is an error there, and nothing writes the
 /// memory any more. Ranks that died or left are not waited for.
 ///
 /// # Examples
@@ -65,11 +65,11 @@ pub struct Segment {
     is_lent: Cell<bool>,
 }
 
-/// Whose the memory of a segment is.
+/// The owner of a segment's memory.
 #[derive(Debug, Clone, Copy)]
 enum Memory {
     Program,
-    /// Of this rank's slot.
+    /// A part of this rank's slot.
     Slot,
     /// The system's allocator gave it.
     System(Layout),
@@ -81,7 +81,7 @@ pub(super) enum Carried {
     /// It is there.
     Copied,
     Network,
-    /// The target handles it, before what this rank sends there from now on.
+    /// The target handles the message, before any later message of this rank.
     Message,
 }
 
@@ -111,7 +111,7 @@ impl Segment {
         *self.start
     }
 
-    /// Copies the bytes at `offset` out. What a peer is writing meanwhile may be there in part.
+    /// Copies the bytes at `offset` out. Of bytes that a peer writes meanwhile, a part may be copied.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -136,9 +136,9 @@ impl Segment {
     }
 
     /// The bytes from `offset` on as the place where a large message lands ([`World::send_large`]), as if its sender put them there.
-    /// Data that is longer than what is left of the segment is refused. The segment stays open until the data has landed, so
-    /// keep a handle until then: a segment whose last handle goes with a message cannot wait for its peers, and is not freed. A
-    /// handler is part of the world: take the segment out of it before the world ends.
+    /// Data that is longer than the rest of the segment is refused. The segment stays open until the data has landed, so keep a
+    /// handle until then: a segment whose last handle goes with a message cannot wait for its peers, and is not freed. A handler is
+    /// part of the world: take the segment out of it before the world ends.
     pub fn landing(self: &Rc<Self>, offset: usize) -> Landing {
         let left = self.len.saturating_sub(offset);
         let start = self.start.wrapping_add(offset.min(self.len));
@@ -162,7 +162,8 @@ impl Segment {
         Ok((self.at(operation, offset, len)?, Filled { number, generation }))
     }
 
-    /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for what contexts of this rank have in flight.
+    /// The segment for threads with a [`ThreadContext`](super::ThreadContext). A close then waits for the operations that contexts of this rank
+    /// have in flight.
     pub fn for_threads(&self) -> ThreadSegment<'_> {
         self.is_lent.set(true);
         ThreadSegment::new(self.address(), self.len, self.engine.rank, self.engine.identity())
@@ -201,8 +202,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Begins the close, and waits for nobody: peers are asked to use the segment no more, and what they put from now on is an error. What
-    /// contexts of this rank have in flight to or from its memory, or keep, goes on.
+    /// Begins the close, and does not wait: peers are asked to stop using the segment, and their later puts fail. Operations that contexts
+    /// of this rank have in flight to or from its memory, or keep, continue.
     ///
     /// # Errors
     /// [`Error::InsideHandler`].
@@ -403,7 +404,7 @@ impl World {
                 Ok(segment)
             }
             Err(error) => {
-                // SAFETY: allocated above with this layout; no segment was made of it.
+                // SAFETY: allocated above with this layout; no segment owns the memory.
                 unsafe { std::alloc::dealloc(start, layout) };
                 Err(error)
             }
@@ -471,8 +472,8 @@ impl World {
         Ok(Carried::Copied)
     }
 
-    /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this rank has put there before: whoever
-    /// loads the word with Acquire sees all of that. Wakes `rank` if it sleeps. Progress as for [`World::put_segment`].
+    /// Stores `word` at byte `offset`, which must be aligned, of segment `number` of `rank`, after all earlier puts of this rank to `rank`: a
+    /// thread that loads the word with Acquire sees these puts. Wakes `rank` if it sleeps. Progress as for [`World::put_segment`].
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::Misaligned`].
@@ -486,7 +487,7 @@ impl World {
             if !self.engine.routes.is_mapped(rank) {
                 return self.engine.remote_put_after(rank, located.remote, word);
             }
-            // What was put before may have gone by message.
+            // Earlier puts may have gone by message.
             if rank != self.rank() && self.engine.segments.mapped().are_by_message() {
                 return self.put_by_message(NAME, rank, number, offset, word);
             }
@@ -498,7 +499,7 @@ impl World {
         .placed_here()
     }
 
-    /// As [`World::put_segment`], then rings `bell` at `rank`: whoever sees the ring sees the bytes.
+    /// As [`World::put_segment`], then rings `bell` at `rank`: a rank that sees the ring sees the bytes.
     ///
     /// Where both ranks are on one node, the segment is outside the memory of the job ([`World::segment_at`]) and the kernel allows no
     /// cross-memory attach, the bytes go by message. There the bell rings when `rank` has handled it and this rank learns of that, so both
@@ -589,7 +590,7 @@ impl World {
         sent.map(drop)
     }
 
-    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Waits for them.
+    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Blocks until the bytes have arrived.
     ///
     /// # Errors
     /// As [`World::put_segment`]; [`Error::InsideHandler`].
@@ -605,7 +606,7 @@ impl World {
     }
 
     /// As [`World::get_segment`], if `rank` is mapped. Else the result is where the network finds the bytes, and nothing was copied. `SHARED`:
-    /// peers may touch `into`, too, and it may overlap what is read.
+    /// peers may touch `into`, too, and it may overlap the bytes that are read.
     ///
     /// # Safety
     /// `into` is valid for writing `len` bytes until this returns; only this touches them, or if they are `SHARED` this, peers and copies of

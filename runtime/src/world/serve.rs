@@ -27,7 +27,7 @@ pub struct Served<'a> {
     shared: Shared,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     ending: Ending,
     signaller: Signaller,
@@ -65,7 +65,7 @@ impl Server {
 }
 
 impl Served<'_> {
-    /// For the thread that works. There is one value of it.
+    /// For the thread that works. There is one value of this type.
     pub fn working(&self) -> Working<'_> {
         Working(&self.shared)
     }
@@ -116,8 +116,8 @@ impl World {
     /// directly, with no thread and at no cost. With `on`, messages and remote calls are served everywhere.
     ///
     /// The default does not look at accesses that may go by message: `put_address` and `get_address` of other memory over a network, and
-    /// where the kernel allows no cross-memory attach also on one node, with those of segments outside the memory of the job. Use `on` for
-    /// them.
+    /// where the kernel allows no cross-memory attach also on one node, with those of segments outside the memory of the job. Use `on` if
+    /// the work makes such accesses.
     ///
     /// `work` may not use the world, its handles or its handlers' state, which stay on this thread; it may use
     /// [contexts](World::context), which move into it. It must not call an MPI that was initialised for one thread.

@@ -140,8 +140,8 @@ unsafe impl Send for ThreadBell<'_> {}
 unsafe impl Sync for ThreadBell<'_> {}
 
 impl Bell {
-    /// The bell for any thread of this rank, to be rung with [`ThreadContext::ring`](super::ThreadContext::ring). Who waits for it is
-    /// the world's thread.
+    /// The bell for any thread of this rank, to be rung with [`ThreadContext::ring`](super::ThreadContext::ring). Only the world's
+    /// thread waits for it.
     pub fn for_threads(&self) -> ThreadBell<'_> {
         let engine = self.engine();
         let words = self.words.for_contexts(engine);

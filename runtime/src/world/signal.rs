@@ -16,9 +16,9 @@ use crate::error::{Placed, Result};
 const WAITING: &str = "waiting for a signal";
 
 impl<T: Pod> Symmetric<T> {
-    /// Writes `values` at `rank`, from element `start`, then adds one to word `index` of `signals` there: who sees the
-    /// count sees all of them. OpenSHMEM's put-with-signal (1.5, section 9.8), with an add. Nothing is needed from the
-    /// target.
+    /// Writes `values` at `rank`, from element `start`, then adds one to word `index` of `signals` there: a rank that
+    /// sees the count sees all values. OpenSHMEM's put-with-signal (1.5, section 9.8), with an add. Nothing is needed
+    /// from the target.
     ///
     /// Several ranks may signal one word. It counts signals only: other puts to it are lost or lose some.
     ///

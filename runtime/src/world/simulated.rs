@@ -181,7 +181,7 @@ impl SimulatedPeers for VirtualTime {
     }
 }
 
-/// As virtual time has it: half of its end for what is longer, so that there is something after it.
+/// `time` in virtual time. At most half of the largest virtual time, so that there is time after it.
 fn nanoseconds(time: Duration) -> sim::Time {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }

@@ -31,7 +31,7 @@ pub struct Builder {
     handlers: Vec<(String, usize, HandlerFn)>,
     settings: Option<Settings>,
     place: Option<MappedRank>,
-    /// What opens the networks, where the settings do not choose them.
+    /// The function that opens the networks, if the settings do not choose them.
     networks: Option<Opener>,
     open: bool,
     ranks: Option<usize>,
@@ -159,8 +159,8 @@ impl Builder {
     }
 
     /// Lets the ranks go on after the death of another, by [`World::survivors`]. Every rank says so, or none. A launcher of ours then ends
-    /// nobody because a rank died. `BELLWETHER_SURVIVE=on` and `bellwether run --survive` do the same. The start of a job of several hosts
-    /// then fails with [`Error::InvalidArgument`].
+    /// no other rank because a rank died. `BELLWETHER_SURVIVE=on` and `bellwether run --survive` do the same. The start of a job of
+    /// several hosts then fails with [`Error::InvalidArgument`].
     pub fn survive(mut self) -> Builder {
         self.survive = true;
         self
@@ -258,7 +258,7 @@ impl Builder {
             let place = place.clone();
             return self.enter(place, settings);
         }
-        // A rank without good settings goes to meet the others too: they would wait for it.
+        // A rank without valid settings meets the others too: they would wait for it.
         let join = settings.as_ref().map_or_else(|_| Settings::joining_from_env().join, |settings| settings.join);
         let way = match self.way(join) {
             Ok(way) => way,
@@ -279,7 +279,7 @@ impl Builder {
                 Some(session) => self.start_over_launcher(session, settings),
                 None => match self.ranks {
                     Some(ranks) if ranks > 1 && self.start.is_none() => bootstrap::spawn_copies(ranks, &settings?),
-                    // What spoke to the launcher may leave threads.
+                    // The library that talked to the launcher may leave threads.
                     _ => self.start_alone(settings?, true),
                 },
             },
@@ -454,7 +454,7 @@ fn encrypts(shape: u64) -> bool {
     shape & 1 == 1
 }
 
-/// What stands for a handler of type `F` in the table's digest.
+/// The function that stands for a handler of type `F` in the table's digest.
 fn call<F: Fn(&Context<'_>, &[u8])>(handler: &F, context: &Context<'_>, payload: &[u8]) {
     handler(context, payload);
 }

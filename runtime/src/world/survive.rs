@@ -1,4 +1,4 @@
-//! Going on after a death: the ranks that live agree on who is gone, and make a team without them.
+//! Going on after a death: the ranks that live agree on which ranks are gone, and make a team without those.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use crate::team::{Sum, Team};
 const DOING: &str = "survivors";
 const LEAVING: &str = "leaving";
 
-/// The header of an agreement's message, and of one that marks the end of what its sender sent before.
+/// The header of an agreement's message, and of a message that marks the end of its sender's earlier messages.
 const WORD: u64 = 0;
 const MARK: u64 = 1;
 
 /// A round of the settling before ranks leave: the number of the agreement, and of the round. Later ones are larger.
 type Round = [u64; 2];
 
-/// What a rank knows of agreements, as [`World::set_state`] keeps it.
+/// A rank's state of agreements, as [`World::set_state`] keeps it.
 struct Survival {
     agreement: RefCell<Agreement>,
     /// The last agreement whose decision a call has returned. A later one that this rank has entered is open: the call has failed.
@@ -48,7 +48,7 @@ impl Survival {
         }
     }
 
-    /// Tells the agreement who is gone, and sends its messages.
+    /// Tells the agreement which ranks are gone, and sends its messages.
     fn advance(&self, engine: &Engine) {
         engine.failures.enter(&engine.networks);
         let ends = engine.job.ends();
@@ -105,7 +105,7 @@ fn has(ranks: &[u32], rank: usize) -> bool {
 ///
 /// A program that may go on is started with [`Builder::survive`](crate::Builder::survive), `BELLWETHER_SURVIVE=on` or
 /// `bellwether run --survive`. When a rank has died, calls fail with [`Error::PeerLost`] as ever. The ranks that live then call
-/// [`World::survivors`]. What holds before and after that call:
+/// [`World::survivors`]. The rules before and after that call:
 ///
 /// | call | after a death, before `survivors` | after `survivors` |
 /// | --- | --- | --- |
@@ -245,8 +245,8 @@ impl World {
         everyone.own.make_survivors(number, members.into(), place)
     }
 
-    /// Agrees with the ranks that live on who is gone and who leaves, and goes on without those that are gone. Gives the number of the
-    /// agreement, and its decision. If the last call has failed, this one ends the agreement that the other has begun.
+    /// Agrees with the ranks that live on which ranks are gone and which leave, and goes on without those that are gone. Returns the
+    /// number of the agreement, and its decision. If the last call has failed, this one ends the agreement that the other has begun.
     fn agree_on_living(&self, flags: u64, leaves: bool) -> Result<(u64, Decision)> {
         let (Some(survival), Some(everyone)) = (self.state::<Survival>(), self.state::<Everyone>()) else {
             let why = "this world was not started to go on after a death: `Builder::survive`, BELLWETHER_SURVIVE=on or `bellwether run \
@@ -286,8 +286,8 @@ impl World {
         Ok((number, decision))
     }
 
-    /// [`World::finish`] in a world that survives: takes part in the agreements of those that go on, until all that live leave, and then
-    /// waits until what these have sent each other has arrived.
+    /// [`World::finish`] in a world that survives: takes part in the agreements of the ranks that go on, until all live ranks leave, and
+    /// then waits until all messages between these have arrived.
     pub(super) fn finish_surviving(&self) -> Result<()> {
         self.engine.job.begin_to_leave(self.engine.rank);
         loop {

@@ -17,38 +17,38 @@ use crate::team::title::{Asked, Kind};
 
 /// An array of `len` elements at every rank, that every rank can read and write, one-sided.
 ///
-/// On one node a put is a bounds check and a store: no lock, no system call, and nothing needed from the target. On a
-/// simulated network it is a message to the target's NIC, or, where that does not serve it, to the target's progress.
-/// A put returns when its source may be changed; when it is visible at the target is said at [`World::fence`].
-/// Elements are zero at first. Dropping the handle is local; the memory is used again when all ranks have dropped
-/// theirs, at the next allocation, before which each waits for what it has under way there.
+/// On one node a put is a bounds check and a store: no lock, no system call, and the target need not make progress. Over
+/// a network the target's NIC writes the data, or, if the network does not support that, the target as it makes progress.
+/// A put returns when its source may be changed; [`World::fence`] says when the put is visible at the target.
+/// Elements are zero at first. Dropping the handle is a local operation. The memory is reused by the next allocation
+/// after all ranks have dropped their handles; an allocation that reuses it first waits for operations in flight to it.
 ///
-/// The array is shared, so there is no slice of it: [`load`](Self::load), [`read`](Self::read) and their
-/// counterparts copy. Two ranks that write the same element without a bell, message or barrier between them leave
-/// one of the values there, or for elements larger than 8 bytes a mixture.
+/// The array is shared, so no call gives a slice: [`load`](Self::load), [`read`](Self::read) and their
+/// counterparts copy. If two ranks write the same element without a bell, message or barrier between them, the element
+/// ends with one of the two values, or, if it is larger than 8 bytes, possibly with a mixture.
 pub struct Symmetric<T> {
     block: Block,
     engine: OneThread<Rc<Engine>, World>,
     /// This array in the slot of rank 0.
     base: OneThread<*mut T, World>,
     stride: usize,
-    /// Ranks whose part is a pointer away, also to atomics and bells: all, or none.
+    /// How many ranks, from 0 on, have memory that is mapped here and may be changed by atomics of the processor: all or none.
     reach: usize,
-    /// First of the ranks whose part is put to and read directly, and how many there are.
+    /// The ranks whose part this process stores to and loads from directly: the first rank, and the number of ranks.
     mapped: [usize; 2],
-    /// All ranks below it are among those, which spares a subtraction: on one node all, on others than the first none.
+    /// Every rank below this one is in `mapped`: a comparison with it needs no subtraction. 0 on nodes other than the first.
     low: usize,
     len: usize,
     elements: PhantomData<T>,
 }
 
 impl World {
-    /// Allocates `len` zeroed elements at every rank. Collective: every rank asks for the same type and length. Up to 64 KiB, memory that
-    /// other ranks drop just before may come back one allocation later only, unless there is no other room.
+    /// Allocates `len` zeroed elements at every rank. Collective: every rank asks for the same type and length. On one node, an
+    /// allocation of up to 64 KiB may not yet reuse memory that other ranks dropped just before it, unless no other memory is free.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], on all ranks, with what was asked, what is free and the setting that changes it;
-    /// [`Error::RanksDiffer`] if a rank asks for another size.
+    /// [`Error::RanksDiffer`] if a rank asks for another type, length or alignment.
     #[track_caller]
     pub fn alloc<T: PlainData>(&self, len: usize) -> Result<Symmetric<T>> {
         self.alloc_aligned(len, LINE)
@@ -66,8 +66,8 @@ impl World {
         Ok(array)
     }
 
-    /// As [`World::alloc`], but no global pointer reaches the elements, whatever its bits, before [`World::offer`] or a
-    /// change of phase. For the library's own data, on which its soundness may depend.
+    /// As [`World::alloc`], but before [`World::offer`] or a change of phase no global pointer reaches the elements, whatever its bits are.
+    /// For the library's own data: its soundness may depend on them.
     #[doc(hidden)]
     #[track_caller]
     pub fn alloc_withheld<T: Pod>(&self, len: usize) -> Result<Symmetric<T>> {
@@ -92,7 +92,7 @@ impl World {
 }
 
 impl<T> Symmetric<T> {
-    /// `len` elements, as many as the block holds at most.
+    /// An array of `len` elements over `block`, which has room for at least as many.
     #[inline(always)]
     pub(super) fn over(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
@@ -121,7 +121,7 @@ impl<T> Symmetric<T> {
         &self.engine
     }
 
-    /// The allocation as it is now, for a future that goes on after this.
+    /// The block in its present phase, for a future that may outlive this handle.
     pub(super) fn claim(&self) -> Claim {
         Claim::new(&self.engine.blocks, self.block.number)
     }
@@ -154,7 +154,7 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
-        // Each bound has a cold call of its own: two branches to one are joined, and cost instructions of the hot path.
+        // Each check has a cold call of its own. The compiler would merge branches to the same call, which adds instructions to the hot path.
         if rank >= self.low {
             cold_path();
             if !self.is_mapped(rank) {
@@ -190,14 +190,14 @@ impl<T: Pod> Symmetric<T> {
         Ok(unsafe { copy::load(self.at(rank, index)) })
     }
 
-    /// Writes one element at `rank`, then rings `bell` there: who sees the ring sees the element.
+    /// Writes one element at `rank`, then rings `bell` there: a rank that sees the ring sees the element.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`].
     #[track_caller]
     #[inline(always)]
     pub fn put_bell(&self, rank: usize, index: usize, value: T, bell: &Bell) -> Result<()> {
-        // Also for an index that does not exist: its error names this call.
+        // An index out of bounds takes this way too, so that its error names `put_bell`.
         if rank >= self.reach || index >= self.len {
             return self.put_ring_remote("put_bell", rank, index, &[value], bell);
         }
@@ -205,8 +205,8 @@ impl<T: Pod> Symmetric<T> {
         bell.ring(rank)
     }
 
-    /// Writes `values` at `rank`, from element `start`. Over a network 256 KiB and more are not copied: their memory is registered, and
-    /// this waits until the network has read it; inside a handler it copies.
+    /// Writes `values` at `rank`, from element `start`. Over a network, 256 KiB and more are not copied: the call registers the memory of
+    /// `values` and waits until the network has read it. Inside a handler it copies.
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then nothing was written. Over a network [`Error::PeerLost`].
@@ -223,9 +223,9 @@ impl<T: Pod> Symmetric<T> {
 
     /// Writes elements `from` of this rank's own part of `source`, which may be this array, at `rank`, from element `start`.
     ///
-    /// Where memory is mapped it is [`Symmetric::put_slice`]. Over a network a device reads 8 KiB and more where they lie,
-    /// without a copy: the source stays as it is until the put is done ([`World::fence`], a barrier), else what arrives may
-    /// be of before or after the change. Waits while the network has no room; inside a handler it copies instead.
+    /// Where memory is mapped, this is [`Symmetric::put_slice`]. Over a network, the device reads 8 KiB and more directly from the
+    /// source, without a copy. Do not change the source until the put is complete ([`World::fence`], a barrier): the target may
+    /// otherwise receive bytes from after the change. Blocks while the network has no room; inside a handler it copies instead.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`], for both ranges; [`Error::InvalidArgument`] if `source` is another world's.
@@ -254,12 +254,12 @@ impl<T: Pod> Symmetric<T> {
             let own = source.range(NAME, engine.rank, from.start, count)?;
             let offset = self.range(NAME, rank, start, count)?;
             if rank == engine.rank {
-                // They may overlap.
+                // The two ranges may overlap.
                 let mut values = vec![T::zeroed(); count];
                 source.read(from.start, &mut values);
                 self.write(start, &values);
             } else if self.is_mapped(rank) {
-                // SAFETY: both in range, as just checked, and of two ranks.
+                // SAFETY: both are in range, as just checked; they belong to different ranks, so they do not overlap.
                 unsafe {
                     copy::copy(
                         self.at(rank, start).cast(),
@@ -275,7 +275,7 @@ impl<T: Pod> Symmetric<T> {
         .placed_here()
     }
 
-    /// Writes `values` at `rank`, then rings `bell` there: who sees the ring sees all of them.
+    /// Writes `values` at `rank`, then rings `bell` there: a rank that sees the ring sees all values.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`]; then the bell is not rung.
@@ -292,8 +292,8 @@ impl<T: Pod> Symmetric<T> {
     /// Reads elements of `rank`, from `start`, into `values`.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is as before. Over a network [`Error::PeerLost`],
-    /// and [`Error::InsideHandler`], as for [`Symmetric::get`] and the atomics: what has to be waited for.
+    /// [`Error::RankOutOfRange`], [`Error::OutOfBounds`]; then `values` is unchanged. Over a network [`Error::PeerLost`], and
+    /// [`Error::InsideHandler`], since a handler cannot wait for the data; the same holds for [`Symmetric::get`] and the atomics.
     #[track_caller]
     #[inline]
     pub fn get_slice(&self, rank: usize, start: usize, values: &mut [T]) -> Result<()> {
@@ -348,7 +348,7 @@ impl<T: Pod> Symmetric<T> {
         self.put_slice(self.engine.rank, start, values).expect("a range inside the array");
     }
 
-    /// This rank's own elements as addresses, for calls that take raw memory. Empty arrays give an empty range.
+    /// The addresses of this rank's own elements, for calls that take raw memory. An empty array gives an empty range.
     pub fn as_ptr_range(&self) -> Range<*mut T> {
         // SAFETY: the array's bounds.
         unsafe { self.at(self.engine.rank, 0)..self.at(self.engine.rank, self.len) }
@@ -356,27 +356,28 @@ impl<T: Pod> Symmetric<T> {
 
     /// Address, in this process, of the array at `rank`: a direct pointer for calls that take raw memory, as
     /// OpenSHMEM's `shmem_ptr`. `None` if that rank's memory cannot be mapped here, or does not exist. Where some ranks are on
-    /// other nodes, atomics of the processor at this address are not atomic to [those of ranks](Self::fetch_add). On a simulated
-    /// network a store there wakes nobody who waits for it.
+    /// other nodes, atomics of the processor at this address are not atomic with respect to [atomics of ranks](Self::fetch_add). On a
+    /// simulated network, a store to this address does not wake a rank that waits for it.
     pub fn ptr(&self, rank: usize) -> Option<*mut T> {
         // SAFETY: an existing rank.
         (rank < self.engine.size && self.engine.routes.is_mapped(rank)).then(|| unsafe { self.at(rank, 0) })
     }
 
-    /// As [`Symmetric::ptr`], where what is stored there needs no word to who waits for it. In virtual time it does.
+    /// As [`Symmetric::ptr`], for stores that announce nothing to a rank that waits for them. In virtual time such a store would be missed:
+    /// then this is `None` for every rank but this one.
     #[doc(hidden)]
     pub fn ptr_unannounced(&self, rank: usize) -> Option<*mut T> {
         let announced = self.engine.networks.pace().is_some();
         self.ptr(rank).filter(|_| !announced || rank == self.engine.rank)
     }
 
-    /// Whether that rank's part is put to and read directly. One comparison for both bounds.
+    /// Whether this process stores to and loads from that rank's part directly. One comparison checks both bounds.
     #[inline(always)]
     fn is_mapped(&self, rank: usize) -> bool {
         rank.wrapping_sub(self.mapped[0]) < self.mapped[1]
     }
 
-    /// The element, if it exists and is a pointer away, also to atomics.
+    /// The address of the element, if it exists and is mapped here for stores and for atomics of the processor.
     #[inline(always)]
     pub(super) fn element(&self, rank: usize, index: usize) -> Option<*mut T> {
         // SAFETY: in range, as just checked.
@@ -392,13 +393,13 @@ impl<T: Pod> Symmetric<T> {
         self.block.offset
     }
 
-    /// Whether these elements exist and are put to and read directly.
+    /// Whether these elements exist and this process stores to and loads from them directly.
     #[inline(always)]
     pub(super) fn is_mapped_range(&self, rank: usize, start: usize, count: usize) -> bool {
         self.is_mapped(rank) && start <= self.len && count <= self.len - start
     }
 
-    /// Where these elements lie in the slot of `rank`, if they exist.
+    /// The offset of these elements in the slot of `rank`; an error if they do not exist.
     pub(super) fn range(&self, operation: &'static str, rank: usize, start: usize, count: usize) -> Result<usize> {
         self.engine.check_rank(rank, operation)?;
         if start > self.len || count > self.len - start {
@@ -414,7 +415,7 @@ impl<T: Pod> Symmetric<T> {
         Ok(self.block.offset + start * size_of::<T>())
     }
 
-    /// For what is not mapped (`is_mapped_range`): an error, or a put over the network.
+    /// A put to elements for which `is_mapped_range` is false: goes over the network, or fails.
     #[cold]
     #[track_caller]
     fn put_remote(&self, operation: &'static str, rank: usize, start: usize, values: &[T]) -> Result<()> {
@@ -430,7 +431,7 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// As [`Symmetric::put_remote`]. What it takes and gives fits in registers, so that a loop of puts keeps its own there.
+    /// As [`Symmetric::put_remote`]. Arguments and result fit in registers, so that a loop of puts keeps its variables in registers.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -438,7 +439,7 @@ impl<T: Pod> Symmetric<T> {
         self.put_remote("put_slice", rank, start, values).err().map(Box::new)
     }
 
-    /// The error of an index that does not exist. What it takes and gives fits in registers.
+    /// The error for an index out of bounds. Arguments and result fit in registers.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -462,7 +463,7 @@ impl<T: Pod> Symmetric<T> {
         self.put_remote("put", rank, index, &[value]).err().map(Box::new)
     }
 
-    /// As [`Symmetric::get_remote`], for one element. What it takes and gives fits in registers.
+    /// As [`Symmetric::get_remote`], for one element. Arguments and result fit in registers.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -488,7 +489,7 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// For what is not mapped (`is_mapped_range`): an error, or a get over the network.
+    /// A get of elements for which `is_mapped_range` is false: goes over the network, or fails.
     #[cold]
     #[track_caller]
     fn get_remote(&self, operation: &'static str, rank: usize, start: usize, values: &mut [T]) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::team::{Left, OfWorld, Team};
 /// The team of all ranks, as [`World::set_state`] keeps it.
 pub(super) struct Everyone {
     team: Team,
-    /// What does the world's own calls.
+    /// The team part that does the world's own calls.
     pub(super) own: OfWorld,
     /// Teams that were dropped before their collectives were done.
     _left: Rc<Left>,
@@ -50,7 +50,7 @@ impl Drop for LeftBehind {
     }
 }
 
-/// What a rank says before a part that teams do: no workspace yet, ready, or a call has failed there.
+/// The state that a rank reports before a part that teams do: no workspace yet, ready, or a call has failed there.
 const NONE: u8 = 0;
 const READY: u8 = 1;
 const BROKEN: u8 = 2;
@@ -84,12 +84,12 @@ impl World {
         call(&everyone.own)
     }
 
-    /// What this rank's teams did last, as words to add up.
+    /// The last collectives of this rank's teams, as words to add up.
     pub(super) fn sums_of_teams(&self) -> last::Sums {
         self.state::<Everyone>().map_or_else(last::Sums::default, |everyone| everyone.own.sums())
     }
 
-    /// Shows all ranks what this one's teams did last, where the sum over all ranks was `sums`. Part of the collective call `running`.
+    /// Shows all ranks the last collectives of this rank's teams, where the sum over all ranks was `sums`. Part of the collective call `running`.
     ///
     /// # Errors
     /// [`crate::Error::RanksDiffer`] if members of a team did different things.
@@ -125,7 +125,7 @@ mod tests {
     use crate::transport::sim;
     use crate::{Simulated, Team, Threads, World};
 
-    /// What each rank is told when it leaves after `program`, with mapped memory and over networks; empty where all is well.
+    /// The error that each rank gets when it leaves after `program`, with mapped memory and over networks; empty without an error.
     fn leaves(ranks: usize, program: impl Fn(&World, &Team) -> Result<()> + Sync) -> Vec<String> {
         let body = |world: &World| {
             program(world, &Team::world(world)?)?;

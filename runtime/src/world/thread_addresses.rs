@@ -8,8 +8,8 @@ use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
 
 /// On memory of ranks by its address there. The symmetric heap, symmetric static data and segments are reached as by number: on mapped
-/// memory by a store or load, else by the network. To other memory of a rank of this node the kernel copies. What takes a message, other
-/// memory over a network and memory that the kernel does not copy, is an error here, and only the world's calls reach it
+/// memory by a store or load, else by the network. To other memory of a rank of this node the kernel copies. Memory that only a message
+/// reaches (other memory over a network, and memory that the kernel does not copy) is an error here; only the world's calls reach it
 /// ([`World::put_address`](super::World::put_address)).
 ///
 /// # Examples
@@ -58,7 +58,7 @@ impl ThreadContext {
         .placed_here()
     }
 
-    /// Copies bytes from address `from` of `rank` to `into`. Waits for them.
+    /// Copies bytes from address `from` of `rank` to `into`. Blocks until the bytes have arrived.
     ///
     /// # Safety
     /// What lies at `from` may be read: nobody there holds a unique reference to it.

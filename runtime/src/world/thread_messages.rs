@@ -8,12 +8,11 @@ use crate::error::{CalledAt, Error, Placed, Result};
 use crate::message::{Context, HandlerId, closure, plain_closure};
 use crate::transport::Sent;
 
-/// Active messages, as those of the [world](super::World::send). The handler runs when the target's own thread polls or waits. What it
-/// sends back comes to this rank, whose own thread runs the handler of that.
+/// Active messages, as those of the [world](super::World::send). The handler runs when the target's own thread polls or waits.
+/// Messages that it sends back come to this rank, whose own thread runs their handlers.
 ///
-/// Messages of one context to one rank are delivered in order. A message is delivered after what this
-/// context has put to the same rank before is in effect there. Between messages of two contexts, or of a context and the world, there is no
-/// order.
+/// Messages of one context to one rank are delivered in order. A message is delivered after earlier puts of this context to the same rank
+/// are in effect there. Between messages of two contexts, or of a context and the world, there is no order.
 ///
 /// # Backpressure
 /// Room comes back when the target has run handlers. Without room [`ThreadContext::send`] blocks until there is some, and on the
@@ -31,10 +30,10 @@ impl ThreadContext {
     /// changed when this returns. Blocks until there is room.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange); [`Error::OutOfMemory`](crate::Error::OutOfMemory) for a message
-    /// that can never fit; [`Error::PeerLost`](crate::Error::PeerLost) if the target is gone, or, while this waits for room, any rank
-    /// has failed; [`Error::InsideHandler`](crate::Error::InsideHandler) in a handler, if it has to wait;
-    /// [`Error::Forked`](crate::Error::Forked). Of a handler table that differs the target hears.
+    /// [`Error::RankOutOfRange`](crate::Error::RankOutOfRange); [`Error::OutOfMemory`](crate::Error::OutOfMemory) for a message that
+    /// can never fit; [`Error::PeerLost`](crate::Error::PeerLost) if the target is gone, or, while this waits for room, any rank has
+    /// failed; [`Error::InsideHandler`](crate::Error::InsideHandler) in a handler, if it has to wait;
+    /// [`Error::Forked`](crate::Error::Forked). If the handler tables differ, the target gets the error.
     ///
     /// # Examples
     /// ```

@@ -17,15 +17,15 @@ use crate::error::{Error, Placed, Result};
 use crate::message::{Context, HandlerId, closure, closure_with_receipt};
 use crate::transport::AtomicOp;
 
-/// A put, get, atomic or message of a [`ThreadContext`] to be, with what is done at its events: as [`Operation`](super::Operation), whose
-/// events these are. Made by [`ThreadContext::operation`].
+/// A put, get, atomic or message that a [`ThreadContext`] is to do, with the actions at its events. The events are those of
+/// [`Operation`](super::Operation). Made by [`ThreadContext::operation`].
 ///
-/// That a handler has run is told to the world's thread, which does what is to be done at that event. So wait for it on a thread beside
-/// one that polls or waits, or on the world's thread itself.
+/// The world's thread learns that a handler has run, and does the actions of that event. So wait for it on a thread beside one that
+/// polls or waits, or on the world's thread itself.
 ///
-/// The context's thread learns of an event in a call that makes progress: [`ThreadContext::poll`] and every wait of the context, of which
-/// [`ThreadContext::flush_all`] lets all of them happen, but for *handled* of messages. Where the world's thread waits for what contexts
-/// have in flight, at the end of a phase or of an allocation, it does what is to be done itself.
+/// The context's thread learns of an event in a call that makes progress: [`ThreadContext::poll`] and every wait of the context.
+/// [`ThreadContext::flush_all`] waits for all events except *handled* of messages. When the world's thread waits for operations of
+/// contexts, at the end of a phase or of an allocation, it does the actions of their events itself.
 ///
 /// # Examples
 /// ```
@@ -403,8 +403,8 @@ impl ThreadOperation<'_> {
         Ok(())
     }
 
-    /// Does an atomic with `value` on element `index` of `rank`; not [`AtomicOp::CompareSwap`]. What was there before is in the result at
-    /// the effect event.
+    /// Does an atomic with `value` on element `index` of `rank`; any but [`AtomicOp::CompareSwap`]. The effect event says that the result
+    /// holds the former value.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_add`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a compare-and-swap; as

@@ -9,9 +9,9 @@ use crate::transport::AtomicOp;
 /// The name of the operation in errors.
 const ATOMIC: &str = "an atomic on a reserved segment";
 
-/// Segments 0 and 1 of every rank, the symmetric heap and the symmetric static data, through a context: as
-/// [`ReservedSegments`](super::ReservedSegments). Made by [`ThreadContext::reserved_segments`], whose caller guarantees that its accesses are
-/// valid.
+/// Segments 0 and 1 of every rank, the symmetric heap and the symmetric static data, through a context. The counterpart for the world's thread
+/// is [`ReservedSegments`](super::ReservedSegments). Made by [`ThreadContext::reserved_segments`], whose caller guarantees that all accesses
+/// are valid.
 ///
 /// # Examples
 /// ```
@@ -42,8 +42,8 @@ impl ThreadContext {
     /// The symmetric heap and the static data of all ranks, by the numbers of their segments. A local call: it sends nothing.
     ///
     /// # Safety
-    /// As of [`World::reserved_segments`](super::World::reserved_segments). What this context puts is under way until it is flushed, and the
-    /// bytes belong to the same block, or variable, until then.
+    /// As for [`World::reserved_segments`](super::World::reserved_segments). A put of this context is in flight until the context is flushed;
+    /// until then, the bytes at the target must belong to the same block or variable.
     pub unsafe fn reserved_segments(&self) -> ThreadReservedSegments<'_> {
         ThreadReservedSegments { context: self }
     }
@@ -51,7 +51,7 @@ impl ThreadContext {
 
 impl ThreadReservedSegments<'_> {
     /// Copies `source` to byte `offset` of segment 0 or 1 of `rank`. As [`ThreadContext::put_segment`].
-    /// Over a network 256 KiB and more are not copied: this waits until the network has read them.
+    /// Over a network, a source of 256 KiB or more is not copied: the call waits until the network has read it.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`]; [`Error::NoSegment`](crate::Error::NoSegment) for another number, and for 1 if static data is not
@@ -69,7 +69,7 @@ impl ThreadReservedSegments<'_> {
         .placed_here()
     }
 
-    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Waits for them.
+    /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Blocks until the bytes have arrived.
     ///
     /// # Errors
     /// As [`ThreadReservedSegments::put`].
@@ -79,8 +79,8 @@ impl ThreadReservedSegments<'_> {
         stream.get_segment(Stream::locate_reserved, doing, (rank, number), offset, into).placed_here()
     }
 
-    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on an aligned word of segment 0 or 1, and returns what it held before. On the
-    /// heap it is atomic to those of arrays.
+    /// Does an atomic with `value`, any but [`AtomicOp::CompareSwap`], on an aligned word of segment 0 or 1, and returns the word's former value.
+    /// On the heap it is atomic with respect to the atomics of arrays.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_segment`].
@@ -101,7 +101,7 @@ impl ThreadReservedSegments<'_> {
         .placed_here()
     }
 
-    /// Stores `new` in an aligned word of segment 0 or 1 if that is `expected`, and returns what it held before.
+    /// Stores `new` in an aligned word of segment 0 or 1 if the word is `expected`, and returns the word's former value.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_segment`].

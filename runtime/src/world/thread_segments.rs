@@ -1,4 +1,4 @@
-//! Segments through contexts: what a thread with a [`ThreadContext`] does on them.
+//! Segments through contexts: the operations of a thread with a [`ThreadContext`].
 
 use std::marker::PhantomData;
 use std::sync::atomic::fence;
@@ -11,7 +11,7 @@ use crate::engine::{BY_ADDRESS, Change, Identity, Locate, Stream};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::transport::AtomicOp;
 
-/// A [`Segment`](super::Segment) of this rank for all threads of it: the destination of gets by contexts. Made by
+/// A [`Segment`](super::Segment) of this rank, for all its threads: the destination of gets by contexts. Made by
 /// [`Segment::for_threads`](super::Segment::for_threads).
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadSegment<'a> {
@@ -19,7 +19,7 @@ pub struct ThreadSegment<'a> {
     len: usize,
     rank: usize,
     identity: Identity,
-    /// The borrow only: what a thread needs of the segment is here.
+    /// Only borrows the segment. The fields above are copies of all that a thread needs.
     segment: PhantomData<&'a ()>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> ThreadSegment<'a> {
         ThreadSegment { start, len, rank, identity, segment: PhantomData }
     }
 
-    /// Its bytes.
+    /// Length of the segment in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -41,7 +41,7 @@ impl<'a> ThreadSegment<'a> {
     /// The address in this segment to which a get of `stream` copies. `number`, the segment of the source or [`BY_ADDRESS`], is for errors.
     ///
     /// # Errors
-    /// [`Error::NoSegment`] if it is of another world; [`Error::OutOfBounds`].
+    /// If this segment is of another world, [`Error::NoSegment`], or [`Error::InvalidArgument`] for a get by address; [`Error::OutOfBounds`].
     pub(super) fn destination(
         &self,
         operation: &'static str,
@@ -69,13 +69,13 @@ impl<'a> ThreadSegment<'a> {
 }
 
 /// On segments of ranks ([`World::segment`](super::World::segment)). Numbers, bounds and errors are those of
-/// [`World::put_segment`](super::World::put_segment). Where the segment lies in mapped memory these are a look-up, a bounds check and a store or
-/// load, without a lock. To other memory of a rank of this node the kernel copies; if it may not, that is an error here, and only the
-/// world's calls reach it.
+/// [`World::put_segment`](super::World::put_segment). If the segment lies in mapped memory, a call is a look-up, a bounds check and a store or
+/// load, without a lock. The kernel copies to and from unmapped memory of a rank of this node; if it does not permit that, these calls fail,
+/// and only the calls of [`World`](super::World) reach that memory.
 impl ThreadContext {
-    /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return. In effect there when a flush returns, or
-    /// for whoever sees what this context has [notified](ThreadContext::notify_segment) or rung after it. Over a network 256 KiB and more are
-    /// not copied: this waits until the network has read them, as [`ThreadContext::put_slice`].
+    /// Copies `source` to `offset` of segment `number` of `rank`. `source` may be changed on return. The bytes are visible at `rank` when a
+    /// flush returns, and to a thread there that sees a later [notification](ThreadContext::notify_segment) or ring of this context. Over a
+    /// network, 256 KiB and more are not copied: the call waits until the network has read them, as [`ThreadContext::put_slice`].
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`ThreadContext::put`].
@@ -86,8 +86,8 @@ impl ThreadContext {
         stream.put_segment(Stream::locate_segment, doing, (rank, number), offset, source).placed_here()
     }
 
-    /// Stores `word` at byte `offset` of segment `number` of `rank`, an aligned place, after all that this context has put to `rank` before:
-    /// whoever loads the word with Acquire sees all of that. Wakes `rank` if it sleeps.
+    /// Stores `word` at byte `offset`, which must be aligned, of segment `number` of `rank`, after all earlier puts of this context to `rank`:
+    /// a thread that loads the word with Acquire sees these puts. Wakes `rank` if it sleeps.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`].
@@ -114,7 +114,7 @@ impl ThreadContext {
         self.ring(bell, rank)
     }
 
-    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Waits for them.
+    /// Copies bytes from `offset` of segment `number` of `rank` to `into`. Blocks until the bytes have arrived.
     ///
     /// # Errors
     /// As [`ThreadContext::put_segment`].
@@ -125,11 +125,11 @@ impl ThreadContext {
         stream.get_segment(Stream::locate_segment, doing, (rank, number), offset, into).placed_here()
     }
 
-    /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. It does not wait for them: they are there when
-    /// [`ThreadContext::flush_all`] returns, or [`ThreadContext::is_complete`] says so. On mapped memory they are there on return.
+    /// Copies `len` bytes from `offset` of segment `number` of `rank` to byte `at` of `into`. Does not wait for the bytes: they have arrived
+    /// when [`ThreadContext::flush_all`] or, with `true`, [`ThreadContext::is_complete`] returns; from mapped memory, when this call returns.
     ///
     /// # Errors
-    /// As [`ThreadContext::put_segment`], also for `into`; [`Error::NoSegment`] if that is of another world.
+    /// As [`ThreadContext::put_segment`], also for `into`; [`Error::NoSegment`] if `into` is of another world.
     #[track_caller]
     pub fn get_segment_into(
         &self,
@@ -141,7 +141,7 @@ impl ThreadContext {
         (|| -> Result<()> {
             const NAME: &str = "get from a segment";
             let to = into.destination(NAME, self.stream(), number, at, len)?;
-            // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
+            // SAFETY: bytes of an open segment of this rank; closing it waits for the operations that contexts have in flight.
             unsafe {
                 self.stream().post_get_located(
                     Stream::locate_segment,
@@ -156,12 +156,12 @@ impl ThreadContext {
         .placed_here()
     }
 
-    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on a word of a segment, and returns what it held before. As
+    /// Does an atomic with `value`, any but [`AtomicOp::CompareSwap`], on a word of a segment, and returns the word's former value. As
     /// [`World::fetch_segment`](super::World::fetch_segment).
     ///
     /// # Errors
-    /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] for a compare-and-swap, and where only the owner's
-    /// program changes the word: in memory of a rank of the node that is not mapped, and over a network without such atomics.
+    /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] for a compare-and-swap, and if only the owner's
+    /// program can change the word atomically: in unmapped memory of a rank of this node, and over a network without such atomics.
     #[track_caller]
     pub fn fetch_segment<T: AtomicElement>(
         &self,
@@ -179,7 +179,7 @@ impl ThreadContext {
         .placed_here()
     }
 
-    /// Stores `new` in a word of a segment if that is `expected`, and returns what it held before.
+    /// Stores `new` in a word of a segment if the word is `expected`, and returns the word's former value.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_segment`].
@@ -196,7 +196,7 @@ impl ThreadContext {
         self.change_segment(Stream::locate_segment, ATOMIC, op, at, values).placed_here()
     }
 
-    /// Does an atomic on a word that `locate` finds, which the caller may change.
+    /// Does an atomic on a word that `locate` finds and that the caller may change.
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_segment`].
@@ -209,8 +209,8 @@ impl ThreadContext {
         [value, compare]: [T; 2],
     ) -> Result<T> {
         let change = Change { op, width: T::WIDTH, value: value.widen(), compare: compare.widen() };
-        // SAFETY: an aligned word of an open segment, as long as the call lasts; or of a reserved one, or at an address, which may be
-        // changed, as the maker of `ThreadReservedSegments`, or the caller of `fetch_address`, guarantees.
+        // SAFETY: `at` is an aligned word of a segment that stays open during the call. Or it is a word of a reserved segment, or at an
+        // address: then the maker of `ThreadReservedSegments`, or the caller of `fetch_address`, guarantees that it may be changed.
         let at_once = |at: *mut u8| unsafe { apply(op, at.cast::<T>(), value, compare) }.widen();
         self.stream().change_segment(locate, doing, place, change, at_once).map(T::narrow)
     }
@@ -224,7 +224,7 @@ impl ThreadContext {
         self.stream().is_complete("is_complete").placed_here()
     }
 
-    /// As [`ThreadContext::flush_all`], for at most `limit`. After [`Error::TimedOut`] what is in flight goes on, and may be waited for again.
+    /// As [`ThreadContext::flush_all`], for at most `limit`. After [`Error::TimedOut`] the operations continue, and may be waited for again.
     ///
     /// # Errors
     /// As [`ThreadContext::flush_all`]; [`Error::TimedOut`].

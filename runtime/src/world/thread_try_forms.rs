@@ -9,15 +9,15 @@ use super::{PlainData, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, 
 use crate::error::{Error, Placed, Result};
 
 /// # Puts and rings that answer at once
-/// Each `try_` form does what the call without `try_` does, if there is room for it to begin now. If not it fails with
-/// [`Error::WouldBlock`], and nothing was put or rung. Then it has made progress for this context, as [`ThreadContext::poll`] does. Where
-/// memory is mapped there is always room, except that a ring may have to wait for what the network does there.
-/// No form sleeps, but each waits while the rank's own thread makes progress for this context, which that does in its waits.
+/// Each `try_` form does what the call without `try_` does, if there is room to begin now. Otherwise it fails with [`Error::WouldBlock`],
+/// and nothing was put or rung; it has then made progress for this context, as [`ThreadContext::poll`] does. Where memory is mapped there
+/// is always room, except that a ring may have to wait for network operations to the same rank. No form sleeps, but each waits while the
+/// rank's own thread makes progress for this context, as that thread does in its waits.
 ///
-/// Over a network a put that has begun happens whole: what the network does not take at once is copied and kept, however long it is, and
-/// posted by later progress of the context. Until then nothing else of this context goes to that rank: calls that wait wait for it, and
-/// `try_` forms find no room. A put of 256 KiB and more is copied, too. The first put to a rank may find no room while the network makes the
-/// connection.
+/// Over a network a put that has begun happens whole: the data that the network does not take at once is copied and kept, however long it
+/// is, and posted by later progress of the context. Until then nothing else of this context goes to that rank: calls that wait wait for it,
+/// and `try_` forms find no room. A put of 256 KiB and more is copied, too. The first put to a rank may find no room while the network makes
+/// the connection.
 impl ThreadContext {
     /// As [`ThreadContext::put`], but does not wait for room.
     ///
@@ -108,7 +108,7 @@ impl ThreadContext {
     /// As [`ThreadContext::put_slice_async`], but does not wait for room to post it.
     ///
     /// # Errors
-    /// As [`ThreadContext::try_put_slice`]. What is wrong later comes from what it gives.
+    /// As [`ThreadContext::try_put_slice`]. Later errors come from the returned value.
     #[track_caller]
     pub fn try_put_slice_async<'a, T: PlainData>(
         &self,
@@ -214,7 +214,7 @@ impl ThreadOperation<'_> {
         self.at_once(rank, "put to a segment", put).placed_here()
     }
 
-    /// Puts with `attempt`; then the events belong to what was put. Without room the operation keeps them.
+    /// Puts with `attempt`; then the events belong to the put. Without room the operation keeps the events.
     fn at_once(
         &mut self,
         rank: usize,

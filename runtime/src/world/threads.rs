@@ -107,7 +107,7 @@ impl Threads {
                 match start(number) {
                     Ok(handle) => handles.push(handle),
                     Err(error) => {
-                        // Those that have started must not wait for it, nor for those after it.
+                        // Ranks that have started must not wait for this rank, nor for those after it.
                         (number..self.ranks).for_each(|rank| first.job.mark_lost(rank, Loss::Unknown));
                         refused = Some(no_thread(&format!("rank {number} of {}", self.ranks), &error));
                         break;

@@ -1,4 +1,4 @@
-//! Forms that answer at once of what may wait for room.
+//! Forms that return at once, of calls that may wait for room.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -115,10 +115,10 @@ impl World {
 }
 
 /// # Puts that answer at once
-/// Where memory is mapped a put never waits for room. Over a network it may, once `BELLWETHER_MESSAGE_MEMORY` bytes are kept of what
-/// the network has not taken yet: then these forms fail with [`Error::WouldBlock`](crate::Error::WouldBlock), and have written and rung
-/// nothing. They copy what the network does not take at once, however long it is. A ring or a signal for a mapped rank may have to stay behind
-/// what the network still does there: it is kept then, in some tens of bytes, and is never refused.
+/// Where memory is mapped a put never waits for room. Over a network it may, once `BELLWETHER_MESSAGE_MEMORY` bytes are kept that the network
+/// has not taken yet: then these forms fail with [`Error::WouldBlock`](crate::Error::WouldBlock), and have written and rung nothing. They copy
+/// the data that the network does not take at once, however long it is. A ring or a signal for a mapped rank may have to come after network
+/// operations to that rank that are in flight: then it is kept, in some tens of bytes, and is never refused.
 impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put`], but does not wait for room.
     ///
@@ -160,7 +160,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_async`], but does not wait for room to post it.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put. All others come from what it gives.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put. All other errors come from the returned value.
     #[track_caller]
     pub fn try_put_async(&self, rank: usize, index: usize, value: T) -> Result<Posted<()>> {
         self.put_now("try_put_async", rank, 1, 0, || Ok(self.put_async(rank, index, value)))
@@ -169,7 +169,7 @@ impl<T: Pod> Symmetric<T> {
     /// As [`Symmetric::put_slice_async`], but does not wait for room to post it.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put. All others come from what it gives.
+    /// [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put. All other errors come from the returned value.
     #[track_caller]
     pub fn try_put_slice_async(&self, rank: usize, start: usize, values: &[T]) -> Result<Posted<()>> {
         let post = || Ok(self.put_slice_async(rank, start, values));

@@ -8,9 +8,9 @@ use crate::error::{Placed, Result};
 use crate::transport::AtomicOp;
 
 impl<T: Word> Symmetric<T> {
-    /// Replaces an element of `rank` by what `change` makes of it, atomically, and returns what it was before. `change` is
-    /// called again where another rank was faster. Floating-point numbers are added so: `|x| x + 1.5`. Over a network it takes two
-    /// ways there and back, or more.
+    /// Replaces an element of `rank` by the value that `change` returns for it, atomically, and returns the former value. `change`
+    /// is called again if another rank has changed the element meanwhile. This adds floating-point numbers: `|x| x + 1.5`. Over a
+    /// network it takes two round trips or more.
     ///
     /// # Errors
     /// As [`Symmetric::compare_swap`].
@@ -36,10 +36,10 @@ impl<T: Word> Symmetric<T> {
 
     /// The future form of [`Symmetric::fetch_update`]. Where memory is mapped it is done when this returns. Over a network
     /// the element has been asked for then, and each further step is made when the future is polled after the answer to the
-    /// one before: so of several of them all first steps are made at once, and the others too if they are polled in turn
-    /// ([`Posted::wait_all`], or a join of futures); one that is waited for by itself makes only its own. One that is
-    /// dropped before it is ready, or whose phase or allocation has ended, may have changed the element or not, and does not
-    /// from then on ([`crate::Error::PhaseOver`]).
+    /// one before: so the first steps of several updates are made at once, and the further ones too if the updates are
+    /// polled in turn ([`Posted::wait_all`], or a join of futures); a wait for one update makes only the steps of that one.
+    /// One that is dropped before it is ready, or whose phase or allocation has ended, may have changed the element or not,
+    /// and does not from then on ([`crate::Error::PhaseOver`]).
     ///
     /// # Examples
     /// ```
@@ -75,7 +75,7 @@ impl<T: Word> Symmetric<T> {
     }
 }
 
-/// A change over a network that is under way.
+/// A change over a network that is in flight.
 struct Update<T: Word, F> {
     claim: Claim,
     rank: usize,
@@ -85,7 +85,7 @@ struct Update<T: Word, F> {
 }
 
 enum Step<T: Word> {
-    /// What is the element?
+    /// Reads the element.
     Read(Get, T),
     /// If it still is this, it is to be another.
     Swap(T::Bits, Atomic),

@@ -7,17 +7,17 @@ use super::World;
 use crate::engine::Ready;
 use crate::error::{Error, Placed, Result};
 
-/// What [`World::wait_any`] waits for: a remote [`Call`](crate::Call), a put, get or atomic under way ([`Posted`](crate::Posted)), a
-/// collective of a team ([`Pending`](crate::Pending)), a count of a bell ([`Rung`](crate::Rung)) or of a word
-/// ([`Signalled`](crate::Signalled)), the end of operations ([`Completion`](crate::Completion)), and a buffer on its way back
-/// ([`Returned`](crate::Returned)). No other type can be one.
+/// The things that [`World::wait_any`] can wait for: a remote [`Call`](crate::Call), a put, get or atomic in flight
+/// ([`Posted`](crate::Posted)), a collective of a team ([`Pending`](crate::Pending)), a count of a bell ([`Rung`](crate::Rung)) or
+/// of a word ([`Signalled`](crate::Signalled)), the end of operations ([`Completion`](crate::Completion)), and a buffer on its way
+/// back ([`Returned`](crate::Returned)). No other type can be one.
 pub trait Waitable: Ready {}
 
 impl<W: Ready> Waitable for W {}
 
 impl World {
-    /// Waits until one of `items` is ready, and returns its place in the list. Of several that are ready, the first. Delivers messages
-    /// meanwhile, and all of them make progress.
+    /// Waits until one of `items` is ready, and returns its place in the list; if several are ready, the first place. Delivers
+    /// messages meanwhile, and all items make progress.
     ///
     /// Nothing is taken: the item at that place gives its result, or its error, when it is waited for or awaited, at once. The others
     /// stay in flight. So the same list may be waited for again, without the item that was ready. [`World::select`] is for futures of

@@ -25,11 +25,11 @@ const SPINS: u32 = 1000;
 /// Longest sleep of [`WakeUp::wait_mem`]: a plain store wakes nobody.
 const STORED: Duration = Duration::from_millis(1);
 
-/// What [`WakeUp::arm`] found.
+/// The result of [`WakeUp::arm`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a descriptor that is not armed announces nothing"]
 pub enum Arm {
-    /// It is armed: what comes from now on makes the descriptor readable.
+    /// It is armed: an event from now on makes the descriptor readable.
     Armed,
     /// Something has come already, or [`Signaller::signal`] was called. The descriptor is not armed and may announce nothing: make progress
     /// first.
@@ -41,8 +41,8 @@ pub enum Arm {
 pub enum WakeOn {
     /// All.
     All,
-    /// What other ranks send: messages, and what they ring. The ends of this rank's own operations over a network need not wake it, unless they
-    /// come as messages, as answers and receipts do.
+    /// Events from other ranks: messages and rings. The ends of this rank's own operations over a network need not wake it, unless they come as
+    /// messages, as answers and receipts do.
     Arrivals,
 }
 
@@ -70,9 +70,9 @@ pub enum WakeOn {
 /// Completions of a [`ThreadContext`](super::ThreadContext) are not announced here: a context has its own
 /// [descriptor](super::ContextWakeUp).
 ///
-/// What came before the arming, and is delivered by progress, makes [`WakeUp::arm`] return [`Arm::Busy`]. What is only a store in this rank's
-/// memory (a [bell](super::Bell), a [signal](super::Symmetric::signals)) it cannot know of: check that after arming and before the
-/// sleep, or let [`WakeUp::arm_unless`] do it.
+/// An event that came before the arming, and is delivered by progress, makes [`WakeUp::arm`] return [`Arm::Busy`]. [`WakeUp::arm`] cannot
+/// know of an event that is only a store in this rank's memory (a [bell](super::Bell), a [signal](super::Symmetric::signals)): check for it
+/// after arming and before the sleep, or let [`WakeUp::arm_unless`] do it.
 ///
 /// # Cost
 /// Ranks that ring or send pay a system call for an armed rank, and none for a rank that is awake. An arming takes some system calls: it reads the
@@ -80,8 +80,8 @@ pub enum WakeOn {
 /// arming arms all. They are closed with the last wake-up; a [`Signaller`] keeps one of them.
 ///
 /// # Security
-/// Each user of the machine can ring the socket behind the descriptor, in the same network namespace. That wakes the rank for nothing, and
-/// costs it time.
+/// Each user of the machine can ring the socket behind the descriptor, in the same network namespace. That is a spurious wake-up, and
+/// costs time.
 ///
 /// # Fork
 /// In a forked child all calls fail with [`Error::Forked`], and drops do nothing.
@@ -145,7 +145,7 @@ impl WakeUp {
         }
     }
 
-    /// Delivers messages and goes on with what is under way, as [`World::poll`]. Returns how much was done: 0 when nothing is left.
+    /// Delivers messages and makes progress with operations in flight, as [`World::poll`]. Returns how much was done: 0 when nothing is left.
     ///
     /// # Errors
     /// As [`World::poll`].
@@ -156,7 +156,7 @@ impl WakeUp {
     }
 
     /// Arms the descriptor. Needed before each sleep; it takes back that the descriptor is readable. Makes no progress, other than to send
-    /// what had to wait. A signal that nobody waited for is taken by this, and is [`Arm::Busy`] once.
+    /// what had to wait. This takes a signal that came while no thread waited, and then returns [`Arm::Busy`] once.
     ///
     /// # Errors
     /// [`Error::InsideHandler`], [`Error::Forked`], [`Error::MemoryLost`].
@@ -165,7 +165,7 @@ impl WakeUp {
         Ok(if self.engine.arm(&self.wakeup).placed()? { Arm::Armed } else { Arm::Busy })
     }
 
-    /// As [`WakeUp::arm`], and [`Arm::Busy`] if `ready` holds when it is armed: for what is a store in this rank's memory.
+    /// As [`WakeUp::arm`], and [`Arm::Busy`] if `ready` holds when it is armed: for events that are a store in this rank's memory.
     ///
     /// # Errors
     /// As [`WakeUp::arm`].
@@ -213,7 +213,7 @@ impl WakeUp {
     #[track_caller]
     pub fn wait_mem(&self, word: &AtomicU64) -> Result<()> {
         let before = word.load(Ordering::Acquire);
-        // In virtual time nobody runs meanwhile.
+        // In virtual time no other rank runs meanwhile.
         let spins =
             if self.engine.waiting.patience().crowded || self.engine.networks.pace().is_some() { 1 } else { SPINS };
         for _ in 0..spins {
@@ -439,7 +439,7 @@ struct Watch {
 
 #[derive(Debug)]
 struct WatchShared {
-    /// Whom to wake when the descriptor is readable.
+    /// The waker to wake when the descriptor is readable; whether the thread is to end.
     waker: Mutex<(Option<Waker>, bool)>,
     changed: Condvar,
     stop: OwnedFd,

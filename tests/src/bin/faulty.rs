@@ -1,10 +1,10 @@
-//! What `ci/faults` runs: ranks that do one kind of call over and over, until one of them meets a fault.
+//! The program of `ci/faults`: ranks that repeat one kind of call until one of the ranks meets a fault.
 //!
 //! `faulty FOLDER KIND ROUNDS [FAULT RANK ROUND DELAY]`. `FAULT` happens at `RANK`, `DELAY` microseconds after it has come to
 //! `ROUND`, or to `start` or `finish`. A signal, `exit3` and `exit0` come from another thread, so that they hit the rank
 //! wherever it is; `panic`, `leave` and `handler` (which panics at `RANK`, called from the next rank) happen at the round.
 //!
-//! In a world that survives (`BELLWETHER_SURVIVE=on`) the ranks that are left then agree on who is gone, work on as a team, and finish.
+//! In a world that survives (`BELLWETHER_SURVIVE=on`) the remaining ranks then agree on which ranks are gone, work on as a team, and finish.
 //!
 //! Each rank leaves a note in `FOLDER`: `done.R` after it has finished, `error.R` with the error that it got. `fired.R` says
 //! that the fault is about to happen. In a world that survives: `started.R`, `hit.R` with the error that the rank got, and `gone.R` with
@@ -23,7 +23,7 @@ use bellwether::{DistHashMap, DistQueue, Error, Result, Sum, Team, World};
 const GOT_AN_ERROR: u8 = 9;
 /// Elements at each rank.
 const ELEMENTS: usize = 4096;
-/// So many rounds are between two barriers.
+/// Rounds between two barriers.
 const APART: u64 = 8;
 
 fn main() -> ExitCode {
@@ -200,11 +200,11 @@ impl Run<'_> {
     }
 
     fn note(&self, name: &str, words: &str) {
-        // One that cannot be written is missed by who looks for it.
+        // Ignore errors: the reader notices a missing file.
         let _ = fs::write(self.folder.join(format!("{name}.{}", self.own.unwrap_or(0))), words);
     }
 
-    /// Works on as a team of those that live, whoever dies meanwhile.
+    /// Works on as a team of the ranks that live, also if more ranks die meanwhile.
     fn go_on(&self, world: &World) -> Result<()> {
         loop {
             let team = world.survivors()?;
@@ -285,7 +285,7 @@ impl Run<'_> {
                 world.barrier()?;
             }
         }
-        // Nobody drops what another may still ask.
+        // No rank drops memory that another rank may still access.
         world.barrier()?;
         Ok(false)
     }

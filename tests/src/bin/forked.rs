@@ -108,7 +108,7 @@ fn children_that_execute() {
     assert!(command.status().expect("there is `true`").success());
 }
 
-/// What waits by descriptors.
+/// Objects that wait by descriptors.
 struct Waits {
     wake_up: WakeUp,
     signaller: Signaller,

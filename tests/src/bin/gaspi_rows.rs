@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         let in_flight = ["tcp", "verbs"].contains(&&*transport);
         killed::one_of_four(task, killed::End::Killed { in_flight });
         std::fs::write(std::path::Path::new(&folder).join(me.to_string()), "well").expect("a folder of the test");
-        // Whoever leaves would miss the process that is gone.
+        // Leave without `finish`, which would wait for the process that is gone.
         return ExitCode::SUCCESS;
     }
     if let Some(program) = measured {

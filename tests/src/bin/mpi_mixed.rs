@@ -1,7 +1,7 @@
-//! A program that uses MPI itself, at `MPI_THREAD_SERIALIZED`, and worlds on parts of it.
+//! A program that uses MPI itself, at `MPI_THREAD_SERIALIZED`, and makes worlds on communicators.
 //!
 //! `mpi_mixed` runs and checks itself; `mpi_mixed settings RANK` expects that rank RANK has a setting that cannot be
-//! understood, and that every rank hears of it; `mpi_mixed memory RANK` leaves that rank no address space for the others'
+//! understood, and that every rank gets the error; `mpi_mixed memory RANK` leaves that rank no address space for the others'
 //! memory; `mpi_mixed network` moves ranks to network namespaces of their own.
 
 use std::cell::Cell;

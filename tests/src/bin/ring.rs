@@ -1,8 +1,8 @@
 //! A token goes round the ranks, by every means there is; rank 0 tells in one line how it went.
 //!
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
-//! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that nobody
-//! rings; or `handler`, where the next rank calls what panics at it. `ring barrier RANK` and `ring finish RANK` kill a rank that has
+//! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that no rank
+//! rings; or `handler`, where the next rank calls a function that panics at RANK. `ring barrier RANK` and `ring finish RANK` kill a rank that has
 //! entered its last collective call, where the others come later, and the last long after the rest. `ring hold` tells process ids and waits to be killed;
 //! `ring until FILE` tells them and goes round until there is such a file.
 

@@ -19,7 +19,7 @@ static NUMBERED: [AtomicU64; WORDS] = [const { AtomicU64::new(1) }; WORDS];
 static UNUSED: [AtomicU64; 1 << 24] = [const { AtomicU64::new(0) }; 1 << 24];
 
 fn main() -> ExitCode {
-    // A start that hangs is ended by whoever started this.
+    // If the start hangs, the test that started this program ends it.
     let mut arguments: Vec<String> = std::env::args().collect();
     COUNT.store(5, Ordering::Relaxed);
     if arguments.get(1).is_some_and(|argument| argument == "builder") {
@@ -211,7 +211,7 @@ fn stops(controller: &Controller) -> Result<()> {
             }
             assert_eq!(read(&world, 1, count, 8)?, 5usize.to_ne_bytes());
         }
-        // Safe code reaches no variable that nobody has lent it.
+        // Safe code reaches only variables that it was given.
         let at = offset.unwrap_or(0);
         let refused = [
             world.put_segment(1, 1, at, &put),

@@ -246,7 +246,7 @@ pub(super) fn c17(controller: Controller, _: &Load) {
             poll_until(&controller, "the target's word", || heard.load(0) == round as u64 + 1);
         }
     }
-    // Several at once are told one by one.
+    // Several errors at once are reported one by one.
     if me == 0 && n > 1 {
         (50..53).for_each(|id| controller.ainvoke(target, id, &[], None).expect("ainvoke"));
     }

@@ -21,7 +21,7 @@ pub(super) fn c01(controller: Controller, _: &Load) {
     let arrived = world.alloc::<u64>(n).expect("it fits");
     let received = Rc::new(Cell::new(0u64));
     let count = Rc::clone(&received);
-    // What is sent just before finalising is delivered in it, and so is what its functions send.
+    // Messages that are sent just before finalising are delivered in it, and so are those that their functions send.
     let function = controller
         .register_function(move |controller, _, id, buffer| {
             count.set(count.get() + buffer.len() as u64);

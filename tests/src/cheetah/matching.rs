@@ -27,7 +27,7 @@ pub(super) fn c29(controller: Controller, _: &Load) {
         if first == "request first" {
             (0..n).for_each(|from| log_next(&matching, from, 7, &log));
         }
-        // Nobody sends before all have asked.
+        // No context sends before all have requested.
         settle(&controller, first);
         (0..n).for_each(|to| matching.send(to, 7, &(100 * order + me)).expect("send"));
         if first == "message first" {
@@ -120,7 +120,7 @@ pub(super) fn c30(controller: Controller, _: &Load) {
         assert_eq!(counts(&objects[0], from), (3, 0));
     }
     settle(&controller, "requests");
-    // As many messages as the sender's number plus one, under a tag that nobody asks for.
+    // As many messages as the sender's number plus one, under a tag that no context requests.
     for to in 0..n {
         (0..=me).for_each(|_| objects[0].send(to, 5, &1u8).expect("send"));
     }

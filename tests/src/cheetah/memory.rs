@@ -9,7 +9,7 @@ use bellwether_runtime::vocabulary::cheetah::{Bell, Controller};
 
 use super::{Load, addresses, barrier, place, wait};
 
-/// Bytes that others may write at any time, so there is no slice of them.
+/// Bytes that other contexts may write at any time, so no slice of these bytes exists.
 pub struct Memory {
     start: *mut u8,
     len: usize,
@@ -41,7 +41,7 @@ impl Memory {
         Memory { start: array.as_ptr_range().start, len, owner: Owner::Segment(array) }
     }
 
-    /// Memory that somebody else owns.
+    /// Memory that other code owns.
     ///
     /// # Safety
     /// It outlives the value, and is only touched through it and by other contexts.
@@ -54,12 +54,12 @@ impl Memory {
         self.start as usize
     }
 
-    /// Its start, for what writes it.
+    /// The start of the memory, for writers.
     pub fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// Overwrites all of it.
+    /// Overwrites all bytes.
     pub fn set(&self, byte: u8) {
         // SAFETY: our own range; rows synchronise through bells.
         unsafe { self.start.write_bytes(byte, self.len) };
@@ -84,7 +84,7 @@ impl Memory {
     /// Whether these bytes are at offset `at` now; others may be writing there.
     pub fn holds(&self, at: usize, bytes: &[u8]) -> bool {
         assert!(at + bytes.len() <= self.len);
-        // SAFETY: in range, as just checked; those who write meanwhile write atomics, or are another agent.
+        // SAFETY: in range, as just checked; concurrent writers use atomics, or are another agent.
         let byte = |i: usize| unsafe { AtomicU8::from_ptr(self.start.add(at + i)).load(Ordering::Acquire) };
         bytes.iter().enumerate().all(|(i, expected)| byte(i) == *expected)
     }

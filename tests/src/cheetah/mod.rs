@@ -34,7 +34,7 @@ impl Load {
         Load { full, message_memory: settings.message_memory.max(16 << 10), tasks: None, virtual_time: false }
     }
 
-    /// `count`, or less of it.
+    /// `count`, or fewer.
     pub fn times(&self, count: usize) -> usize {
         match (self.full, self.virtual_time) {
             (true, _) => count,
@@ -227,7 +227,7 @@ fn look_until(controller: &Controller, what: &str, mut done: impl FnMut() -> boo
     }
 }
 
-/// All rings that are under way have come when this returns: whoever sends them has entered the barrier.
+/// All rings that are under way have come when this returns, because their senders have entered the barrier.
 fn settle(controller: &Controller, what: &str) {
     barrier(controller, what);
     while controller.poll().expect("nothing wrong") > 0 {}

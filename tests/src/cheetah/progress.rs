@@ -1,4 +1,4 @@
-//! Rows about who moves messages, when, and who waits for whom.
+//! Rows about progress: which context moves messages, when, and which context waits for which.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -150,7 +150,7 @@ pub(super) fn c20(controller: Controller, load: &Load) {
     settle(&controller, "the end");
 }
 
-/// What the counter at the start of `memory` holds, without polling.
+/// The value of the counter at the start of `memory`, without polling.
 fn bell_value(memory: &Memory) -> usize {
     u32::from_ne_bytes(memory.read(0, 4).try_into().expect("four bytes")) as usize
 }
@@ -210,7 +210,7 @@ pub(super) fn c22(controller: Controller, load: &Load) {
 pub(super) fn c23(controller: Controller, load: &Load) {
     let (me, n) = place(&controller);
     let target = 1 % n;
-    // What finds no room is kept, up to as much as there is message memory.
+    // Operations that find no room are kept, as far as the message memory allows.
     let roomy = load.message_memory > 4 << 20;
     let size = if roomy { load.large() } else { 1000 };
     let (calls, puts) = if roomy { (10_000, 1000) } else { (30, 30) };
@@ -241,7 +241,7 @@ pub(super) fn c23(controller: Controller, load: &Load) {
         unsafe {
             for theirs in &theirs {
                 for _ in 0..puts {
-                    // What the longer put brings too: nothing orders them.
+                    // The same bytes as in the longer put, because the two puts have no order.
                     controller.put(target, theirs[target], &bytes[..8], None, Some(bells[target])).expect("put");
                 }
                 controller.put(target, theirs[target], &bytes, None, Some(bells[target])).expect("put");

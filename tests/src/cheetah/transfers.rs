@@ -32,7 +32,7 @@ pub(super) fn c05(controller: Controller, _: &Load) {
         assert_eq!(local.read(&controller).expect("fine"), 1000, "{kind}: local bell");
         settle(&controller, kind);
         assert_eq!(memory.bell(0).read(&controller).expect("fine"), 1000, "{kind}: exactly");
-        // Of two puts either may be the last.
+        // The puts have no order: any value may be the last.
         let last = u64::from_ne_bytes(memory.read(8, 8).try_into().expect("eight bytes"));
         assert!(last < 1000, "{kind}: {last} was never put");
         barrier(&controller, kind);
@@ -122,7 +122,7 @@ pub(super) fn c07(controller: Controller, load: &Load) {
     }
 }
 
-/// Who moves data to whom, where one of the two must sit and wait: first and last context, both ways.
+/// Pairs of a context that moves data and its target, one of which must wait: first and last context, both ways.
 fn pairs(n: usize) -> [(usize, usize); 2] {
     [(0, 1 % n), (n - 1, 0)]
 }
@@ -301,7 +301,7 @@ pub(super) fn c12(controller: Controller, _: &Load) {
     let (me, n) = place(&controller);
     let next = (me + 1) % n;
     for (memory, theirs, kind) in both_kinds(&controller, 64) {
-        // Of no bytes no address is looked at: a good one, none, one that wraps, one that is not mapped.
+        // A transfer of no bytes does not check its address: a good one, none, one that wraps, one that is not mapped.
         for (round, address) in [theirs[next] + 8, 0, usize::MAX, 1 << 46].into_iter().enumerate() {
             let what = format!("nothing at {address:#x}, bells in {kind}");
             let (put_bell, get_bell) = (Bell::new(), Bell::new());

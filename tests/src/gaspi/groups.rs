@@ -28,7 +28,7 @@ pub(super) fn g30(task: &Task) {
         ok("commit", p.group_commit(group, Block));
         fails(codes::INV_GROUP, p.group_add(group, here.next()));
         ok("barrier", p.barrier(group, Block));
-        // No member of it.
+        // This process is no member of the group.
         if here.n > 1 {
             let other = ok("group_create", p.group_create());
             ok("add", p.group_add(other, here.next()));

@@ -1,4 +1,4 @@
-//! What is measured of a whole process: how often its thread for progress wakes, what queues leave behind, and what a receiver takes.
+//! Measurements of a whole process: how often its thread for progress wakes, what queues leave behind, and what a receiver takes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -114,7 +114,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Open files, and resident KiB of what this process has written: pages of files come and go with the machine's memory.
+/// Open files, and resident KiB of anonymous memory. Pages of files are left out: they come and go with the machine's free memory.
 fn grown() -> (usize, u64) {
     let files = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");

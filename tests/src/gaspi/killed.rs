@@ -59,7 +59,7 @@ pub fn one_of_four(task: Task, end: End<'_>) {
     let segment = ok("segment", gaspi.segment(4096).block());
     here.post_often(queue);
     here.barrier();
-    // Requests to the victim, which nobody has waited for when it is gone.
+    // Requests to the victim, which no wait has covered when the victim is gone.
     for queue in [&dropped, &closed] {
         ok("write", queue.write(segment.here(0..8), segment.there(VICTIM, 8)));
         ok("read", queue.read(segment.here(16..24), segment.there(VICTIM, 16)));
@@ -334,7 +334,7 @@ pub fn each_leaves(task: Task) {
     assert_eq!(p.state_vec_get(), Ok(vec![State::Healthy; here.n]));
 }
 
-/// Of two processes the second is stopped while the first posts more than a network takes. Calls end within their limits, and those that do
+/// The second of two processes is stopped while the first posts more than a network takes. Calls end within their limits, and calls that do
 /// not need the queue go on meanwhile. The standard output of the second takes nothing, and its calls go on.
 ///
 /// # Panics
@@ -452,7 +452,7 @@ impl Drop for FullOutput {
 }
 
 fn replace_output(by: i32) {
-    // SAFETY: both are open descriptors, and nobody else relies on what the standard output is.
+    // SAFETY: both are open descriptors, and no other code relies on the identity of the standard output.
     assert_ne!(unsafe { libc::dup2(by, 1) }, -1, "{}", std::io::Error::last_os_error());
 }
 
@@ -498,8 +498,8 @@ fn posts_end(p: &Process) {
     assert_eq!(p.queue_size(1), Ok(posted + 1));
 }
 
-/// Of two processes the second is stopped while the first deletes a segment that it has used, and while the first ends its working phase. Other
-/// calls go on meanwhile.
+/// The second of two processes is stopped while the first deletes a segment that it has used, and while the first ends its working
+/// phase. Other calls go on meanwhile.
 ///
 /// # Panics
 /// If a row does not hold.

@@ -252,7 +252,7 @@ pub(super) fn g28(task: &Task) {
         ok("write", here.p.write(part(0, 1024, 8), next, 0, Block));
         assert_eq!(all(), [0, 1, 2, 40, 24]);
         ok("wait", here.p.wait(0, Block));
-        // What is reached by mapped memory alone needs no network.
+        // Processes that reach each other by mapped memory alone need no network.
         let type_of_network = here.p.network_type();
         assert!(here.p.has_network() || type_of_network == NetworkType::Memory, "{type_of_network:?}");
     });

@@ -161,7 +161,7 @@ pub const LIMIT: Duration = Duration::from_secs(150);
 const WHILE: Timeout = After(Duration::from_millis(20));
 /// A segment that rows have, and its notifications below [`FREE`].
 const S: u8 = 3;
-/// A notification that nobody sets.
+/// A notification that no process sets.
 const FREE: u32 = 60_000;
 /// The notification and the queue of [`Here::late`].
 const GO: u32 = 59_999;

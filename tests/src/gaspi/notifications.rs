@@ -44,7 +44,7 @@ pub(super) fn g61(task: &Task) {
         }
         fails(codes::TIMEOUT, p.notify_waitsome(S, 0, 7, Test));
         fails(codes::TIMEOUT, p.notify_waitsome(S, 8, 10_000, Test));
-        // Who sets it may not yet have told wide searches.
+        // The process that sets a notification stores it first and marks it for wide searches later.
         assert_eq!(p.notify_waitsome(S, 0, 65536, Block), Ok(Some(7)));
         assert_eq!((p.notify_reset(S, 7), p.notify_reset(S, 7)), (Ok(3), Ok(0)));
         fails(codes::TIMEOUT, p.notify_waitsome(S, 0, 65536, Test));

@@ -170,7 +170,7 @@ pub(super) fn g51(task: &Task) {
         ok("list", p.write_list(&four, next, 0, Block));
         fails(codes::QUEUE_FULL, p.write_list(&four[..2], next, 0, Block));
         ok("list", p.write_list_notify(&four[..1], next, note(4, 1), 0, Block));
-        // Of a longer list the notification is a request of its own.
+        // With a list of several parts the notification is a request of its own.
         ok("wait", p.wait(0, Block));
         ok("list", p.write_list_notify(&four[..2], next, note(4, 1), 0, Block));
         ok("list", p.read_list_notify(&[part(200, 0, 8), part(208, 8, 8)], next, (S, 4), 0, Block));

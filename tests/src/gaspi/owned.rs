@@ -68,7 +68,7 @@ pub(super) fn g02(task: &Task) {
                 ),
             );
         }
-        // Each waits for what was posted on it.
+        // The drop of each queue waits for the requests that were posted on that queue.
         drop(queues);
         assert_eq!(p.queue_num(), Ok(0));
         assert_eq!(bytes(segment, 2 << 20, 1 << 20), pattern(next(gaspi).into(), 1 << 20), "nothing is lost");
@@ -128,7 +128,7 @@ pub(super) fn g19(task: &Task) {
     assert_eq!(sum, [n * (n - 1) / 2, n, 5 * n * (n - 1)]);
     let (most, _) = tested("allreduce", gaspi.all().allreduce(&[-1.5 * me as f64], Operation::Min));
     assert_eq!(most, [-1.5 * (n - 1) as f64]);
-    // Each adds once, however often it is told that the time is over.
+    // Each process adds once, however often its call times out.
     for round in 0..20 {
         let (old, _) = tested("fetch_add", segment.fetch_add(0, 8, 1));
         assert!(old < 20 * n, "round {round}: {old}");
@@ -217,7 +217,7 @@ pub(super) fn g19_segment(task: &Task) {
         if gaspi.rank() != 0 {
             assert_eq!(begun.wait(Block), Ok(1));
         } else if gaspi.size() > 1 {
-            // Nobody else has begun, and the number that was free then is not later.
+            // No other process has begun the call, and the number that is free now is not free later.
             assert!(matches!(gaspi.segment(4096).within(Test), Ok(Outcome::Later(_))));
             fails(codes::ACTIVE_COLL, gaspi.segment(8192).within(Test));
             ok("segment_alloc", p.segment_alloc(1, 64));
@@ -303,7 +303,7 @@ pub(super) fn g40(task: &Task) {
         [50, 51].into_iter().for_each(|id| ok("segment_alloc", p.segment_alloc(id, 64)));
     }
     watchdog::at("a segment that one has no room for");
-    // One of them has no room, and all are told.
+    // One process has no room for a segment, and all get the error.
     fails(codes::MANY_SEG, gaspi.segment(64).block());
     fails(codes::INV_SEGSIZE, gaspi.segment(0).block());
     assert_eq!(p.segment_list(), Ok(if last { vec![50, 51] } else { vec![] }), "nobody has a part");
@@ -389,7 +389,7 @@ pub(super) fn g61(task: &Task) {
     works(task, |gaspi, _, segment| {
         let queue = ok("queue", gaspi.queue(Block));
         let mut all = ok("notifications", segment.notifications(100..300));
-        // Nobody else gets one of them.
+        // These notifications cannot be taken a second time.
         for taken in [100..101, 299..400, 0..101, 150..160] {
             fails(codes::INV_NOTIF_ID, segment.notifications(taken));
         }
@@ -457,7 +457,7 @@ pub(super) fn g61_drop(task: &Task) {
         let mut all = ok("notifications", segment.notifications(0..65_535));
         ok("barrier", gaspi.all().barrier(Block));
         if gaspi.rank() != 0 {
-            // Until it is told that the drop has ended.
+            // Until rank 0 reports that the drop has ended.
             watchdog::at("notifying beside a drop");
             let mut round = 0;
             loop {
@@ -489,7 +489,7 @@ pub(super) fn g61_drop(task: &Task) {
                 ok("notify", queue.notify(rank, stop.signal(), 1));
             }
             ok("wait", queue.wait(Block));
-            // Nobody notifies any more.
+            // After this no process notifies any more.
             ok("barrier", gaspi.all().barrier(Block));
             drop(again);
             return;

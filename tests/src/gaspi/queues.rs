@@ -181,7 +181,7 @@ pub(super) fn g15(task: &Task) {
     });
 }
 
-/// What a wait with [`Test`] found.
+/// Whether a wait with [`Test`] found its requests complete.
 pub(super) fn is_complete(outcome: Result<()>) -> bool {
     match outcome {
         Err(code) if code.is_timeout() => false,
@@ -192,14 +192,14 @@ pub(super) fn is_complete(outcome: Result<()>) -> bool {
     }
 }
 
-/// Checks that a wait for a small request ends before large ones on another queue are complete. `round` posts large ones, looks for them,
-/// posts and waits for the small one, and looks again; it returns what it found each time.
+/// Checks that a wait for a small request ends before large ones on another queue are complete. `round` posts large ones, tests whether they
+/// are complete, posts the small one and waits for it, and tests again; it returns both results.
 ///
-/// This thread may lose its processor until the large ones are complete, so one round of many has to show it. Where the first look finds
-/// them complete in most rounds, posting completes them, and there is nothing to see.
+/// This thread may lose its processor until the large ones are complete, so one good round of many is enough. Where the first test finds
+/// them complete in most rounds, posting completes them, and there is nothing to check.
 pub(super) fn small_before_large(round: &mut dyn FnMut() -> [bool; 2]) {
     const ROUNDS: usize = 50;
-    // Of so many rounds without one that is under way, posting completes all: a copy between mapped memory.
+    // If no request was under way in this many rounds, posting completes all requests: it is a copy between mapped memory.
     const FEW: usize = 5;
     let mut under_way = 0;
     for done in 1..=ROUNDS {
@@ -248,7 +248,7 @@ pub(super) fn g17(task: &Task) {
         std::thread::scope(|scope| {
             for queue in queues {
                 scope.spawn(move || {
-                    // Of each thread its own part of both halves.
+                    // Each thread has its own part of both halves.
                     let (at, len) = (10_000 * u64::from(queue), 3000);
                     for round in 1..=200 {
                         let seed = round as usize + usize::from(queue);

@@ -356,7 +356,7 @@ pub(super) fn g42_atomics(task: &Task) {
                 // SAFETY: it stays, and until the segment is deleted only calls touch it.
                 unsafe { ok("bind", p.segment_bind(BOUND, memory.as_mut_ptr().cast(), 64)) };
                 if round == 0 {
-                    // Of later ones with these ids, too.
+                    // This registers later segments with these ids, too.
                     [BRIEF, BOUND]
                         .into_iter()
                         .for_each(|id| ok("register", p.segment_register(id, here.before(), Block)));

@@ -92,7 +92,7 @@ pub(super) fn l53(task: &Task) {
     // The first is taken by the rows of messages.
     for index in [2, LOC_ADDRTBL_SZ as i32 - 1] {
         assert_eq!(address(index), (codes::SUCCESS, 0), "not set yet");
-        // SAFETY: nobody sends to it.
+        // SAFETY: no task sends to this index.
         ok(unsafe { raw::addr_set(handle, 0x1234_5678, index) }, "set");
         assert_eq!(address(index), (codes::SUCCESS, 0x1234_5678));
     }
@@ -231,7 +231,7 @@ pub(super) fn l64(task: &Task) {
     let mut text = [1u8; 200];
     let mut tell = |code, room: usize| {
         text.fill(1);
-        // SAFETY: room for so many bytes.
+        // SAFETY: `text` has at least `room` bytes.
         let outcome = unsafe { raw::msg_string(code, text.as_mut_ptr(), room) };
         let len = text.iter().position(|byte| *byte == 0);
         (outcome, len.map(|len| String::from_utf8(text[..len].to_vec()).expect("text")))
@@ -276,7 +276,7 @@ pub(super) fn l65(task: &Task) {
                         // SAFETY: a valid counter.
                         ok(unsafe { raw::waitcntr(handle, mine, 1, null_mut()) }, "my turn");
                     }
-                    // SAFETY: a valid counter; nobody else changes it now.
+                    // SAFETY: a valid counter; no other thread changes it now.
                     ok(unsafe { raw::setcntr(handle, next, 1) }, "the next one's turn");
                 }
             });

@@ -18,7 +18,7 @@ use crate::watchdog;
 /// The first page but one is not mapped, and only the kernel knows.
 const BAD: u64 = 4096;
 
-/// What send completion handlers have seen, and the source that they may change.
+/// Observations of send completion handlers, and the source that they may change.
 #[derive(Default)]
 struct Sent {
     source: Cell<Option<(*mut u8, usize)>>,
@@ -61,12 +61,12 @@ fn vector(info: &mut [*mut c_void; 2], lengths: &mut [u64; 2]) -> Vector {
 pub fn a_vector_of_which_one_place_fails(builder: Builder, bad_first: bool) {
     const LENGTHS: [usize; 2] = [20_000, 1 << 20];
     let lapi = Lapi::start(builder).expect("starts");
-    // SAFETY: no handler uses it, and nobody ends it.
+    // SAFETY: no handler uses it, and no other code ends it.
     let handle = unsafe { lapi.handle() };
     let memory = Shared::new(LENGTHS[1]);
     let there = all(handle, memory.address())[1];
     let [mut refused, mut data] = LENGTHS.map(|len| pattern(len, len));
-    // Each end is told once.
+    // Each end is reported once.
     let told = Cell::new(0);
     let probe = || match raw::probe(handle) {
         codes::SUCCESS => {}
@@ -131,7 +131,7 @@ pub enum By {
     Closure,
 }
 
-/// What a call of [`a_call_that_fails`] meets while it waits for room.
+/// The event that a call of [`a_call_that_fails`] meets while it waits for room.
 #[derive(Clone, Copy)]
 pub enum Meets<'a> {
     /// Its target dies: this kills task 1.
@@ -163,7 +163,7 @@ unsafe extern "C-unwind" fn announced(
 }
 
 unsafe extern "C-unwind" fn meet(handle: *mut Handle, parameter: *mut c_void) {
-    // SAFETY: what the program of this task gave, which waits for it, and the handle.
+    // SAFETY: `parameter` is a `Meeting` of this task's program, which waits until this has run; `handle` is LAPI's.
     let (own, handle) = unsafe { (&*parameter.cast::<Meeting<'_>>(), *handle) };
     match own.meets {
         Meets::Loss(kill) => {
@@ -187,7 +187,7 @@ unsafe extern "C-unwind" fn meet(handle: *mut Handle, parameter: *mut c_void) {
 /// If something of this does not hold.
 pub fn a_call_that_fails(builder: Builder, by: By, meets: Meets<'_>) {
     let lapi = Lapi::start(builder).expect("starts");
-    // SAFETY: no closure uses it, and nobody ends it.
+    // SAFETY: no closure uses it, and no other code ends it.
     let handle = unsafe { lapi.handle() };
     lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
     // SAFETY: a header handler.

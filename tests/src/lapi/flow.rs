@@ -1,4 +1,4 @@
-//! Rows about flow control and lengths, and about what becomes of headers.
+//! Rows about flow control, lengths, and the handling of headers.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};

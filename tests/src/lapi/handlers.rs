@@ -53,7 +53,7 @@ pub(super) const LOOK: u32 = 16384;
 /// The completion handler sets the word at `address` to 1.
 pub(super) const FLAG: u32 = 32768;
 
-/// What a header handler saw.
+/// The observations of one call of a header handler.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
     pub(super) header: Header,
@@ -64,12 +64,12 @@ pub(super) struct Call {
     pub(super) has_data: bool,
     pub(super) consumed: Vec<u8>,
     pub(super) depth: usize,
-    /// What calls returned.
+    /// The codes that calls returned.
     pub(super) codes: Vec<i32>,
     pub(super) thread: Option<ThreadId>,
 }
 
-/// What the handlers of one handle have seen.
+/// The observations of the handlers of one handle.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) calls: Vec<Call>,
@@ -77,7 +77,7 @@ pub(super) struct Seen {
     pub(super) done: Vec<(u32, Vec<u8>)>,
     pub(super) done_on: Vec<ThreadId>,
     pub(super) done_codes: Vec<i32>,
-    /// What counters were at that completion handlers looked at.
+    /// The values of the counters that completion handlers read.
     pub(super) looked: Vec<i32>,
     pub(super) places: HashMap<u32, Box<[u8]>>,
     old_places: Vec<Box<[u8]>>,
@@ -88,7 +88,7 @@ pub(super) struct Seen {
 
 static SEEN: Mutex<Option<HashMap<Handle, Arc<Mutex<Seen>>>>> = Mutex::new(None);
 
-/// What the handlers of `handle` have seen.
+/// The observations of the handlers of `handle`.
 pub(super) fn seen(handle: Handle) -> Arc<Mutex<Seen>> {
     let mut all = locked(&SEEN);
     Arc::clone(all.get_or_insert_default().entry(handle).or_default())
@@ -136,7 +136,7 @@ pub(super) unsafe extern "C-unwind" fn take(
         unsafe { (*handle, *uhdr_len, &mut *msg_len.cast::<ReturnInfo>(), &mut *then, &mut *parameter) };
     let mut header = Header::default();
     let len = (uhdr_len as usize).min(size_of::<Header>());
-    // SAFETY: the user header has so many bytes, and any bytes are a `Header`.
+    // SAFETY: the user header has at least `len` bytes, and any bytes are a `Header`.
     unsafe { std::ptr::copy_nonoverlapping(uhdr.cast::<u8>(), (&raw mut header).cast(), len) };
     assert_eq!(info.magic, raw::MAGIC);
     let state = seen(handle);
@@ -178,7 +178,7 @@ pub(super) unsafe extern "C-unwind" fn take(
     let mut place: *mut u8 = std::ptr::null_mut();
     if has(CONSUME) && call.has_data {
         let start = info.udata_one_pkt_ptr.cast::<u8>();
-        // SAFETY: LAPI's: so many bytes of data.
+        // SAFETY: LAPI passes `msg_len` bytes of data at this address.
         call.consumed = unsafe { std::slice::from_raw_parts(start, info.msg_len as usize) }.to_vec();
         info.ctl_flags = raw::BURY_MSG;
     } else if has(PLACE) {
@@ -266,7 +266,7 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
     let data = if own.place.is_null() || has(PLACE) {
         Vec::new()
     } else {
-        // SAFETY: the place is in `places`, where nobody else uses it.
+        // SAFETY: the place is in `places`, where no other code uses it.
         unsafe { std::slice::from_raw_parts(own.place, own.len) }.to_vec()
     };
     let mut seen = lock(&state);
@@ -275,7 +275,7 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
     seen.done_codes.extend(codes);
 }
 
-/// What calls return that handlers may not make.
+/// The codes of calls that handlers may not make.
 pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
     // A message to oneself moves it when this has returned.
     let (counter, mut value): (&Counter, _) = (Box::leak(Box::new(Counter::new())), 0);

@@ -46,7 +46,7 @@ fn outcome(lapi: &Lapi, virtual_time: bool, completion: &mut Completion) -> bell
     for waits in 0.. {
         match completion.outcome() {
             Some(outcome) => return outcome,
-            // Each failure that this task is told of ends one wait. There are a few.
+            // Each failure that is reported to this task ends one wait. There are a few.
             None if virtual_time => {
                 assert!(waits < 100, "it never ends");
                 assert_eq!(lapi.wait(&Counter::new(), 1), Err(Code(codes::PEER_LOST)));
@@ -115,7 +115,7 @@ fn transfers(handle: Handle, reasons: &Reasons, data: &[u8], word: u64, place: &
 /// If something of this does not hold.
 pub fn events_of_a_lost_task(builder: Builder, death: &Death<'_>) {
     let lapi = Lapi::start(builder).expect("starts");
-    // SAFETY: no handler uses it, and nobody ends it.
+    // SAFETY: no handler uses it, and no other code ends it.
     let handle = unsafe { lapi.handle() };
     let me = lapi.rank();
     assert_eq!(lapi.size(), 3);

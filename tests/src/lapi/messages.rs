@@ -375,7 +375,7 @@ pub(super) fn l15(task: &Task) {
             if !task.virtual_time {
                 assert_eq!((get(handle, &target), get(handle, &completion)), (0, 0), "the handler has not returned");
             }
-            // Nobody opens a gate before all have looked.
+            // No task opens a gate before all have looked.
             gfence(handle);
             lock(&seen).gate = true;
             wait(handle, &target, 1, "the target's counter");

@@ -26,7 +26,7 @@ use crate::watchdog;
 /// How long a mix goes on.
 #[derive(Debug, Clone, Copy)]
 pub enum Until {
-    /// So many rounds.
+    /// This number of rounds.
     Rounds(usize),
     /// The first round that ends after so long.
     Time(Duration),
@@ -93,13 +93,13 @@ impl Sum {
     }
 }
 
-/// What a task counts.
+/// The counts of a task.
 struct State {
     n: usize,
     /// Messages by their source, and answers.
     came: Box<[Sum]>,
     answers: Box<[Sum]>,
-    /// What was sent to each task, and which answers it owes.
+    /// Messages that were sent to each task, and answers that it owes.
     sent: Box<[Sum]>,
     owed: Box<[Sum]>,
     /// Increments of each task's target counter, and additions to its words.
@@ -178,7 +178,7 @@ struct Pending {
     header: Header,
     from: usize,
     memory: Vec<u8>,
-    /// Of a vector message, and its lists.
+    /// For a vector message, the vector and its lists.
     vector: Option<(Vector, Vec<u64>, Vec<u64>)>,
 }
 
@@ -201,11 +201,11 @@ unsafe extern "C-unwind" fn take(
     if header.mode & BURY != 0 {
         state.came[from].add(header.id);
         info.ctl_flags = raw::BURY_MSG;
-        // No place: who writes there is found.
+        // An address outside memory, so that a write to it is noticed.
         return std::ptr::without_provenance_mut(8);
     }
     if header.mode & IN_PLACE != 0 && !info.udata_one_pkt_ptr.is_null() {
-        // SAFETY: so many bytes of data.
+        // SAFETY: LAPI passes `len` bytes of data at this address.
         state.arrived(from, header, unsafe { std::slice::from_raw_parts(info.udata_one_pkt_ptr.cast(), len) });
         info.ctl_flags = raw::BURY_MSG;
         return null_mut();
@@ -301,7 +301,7 @@ unsafe extern "C-unwind" fn sent(_: *mut Handle, parameter: *mut c_void, _: *mut
     unsafe { &*parameter.cast::<Counter>() }.increment();
 }
 
-/// What every task knows of the others: addresses.
+/// The addresses of all tasks, which every task knows.
 struct Tables {
     slots: Vec<u64>,
     targets: Vec<u64>,

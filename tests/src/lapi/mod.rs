@@ -123,7 +123,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("a_place_outside_memory_is_an_error_at_both_ends", shortage::outside),
 ];
 
-/// What is run by itself: it needs much memory, or ends or limits its process.
+/// Rows that run by themselves: they need much memory, or end or limit their process.
 pub const APART: &[(&str, Row)] = &[("huge", flow::huge), ("memory", shortage::memory), ("lost", shortage::lost)];
 
 /// Makes a test of each row, which calls the given function with its name.
@@ -285,7 +285,7 @@ fn query(handle: Handle, what: i32) -> i32 {
     value
 }
 
-/// What `LAPI_Waitcntr` leaves.
+/// Waits with `LAPI_Waitcntr`, and returns the value that it leaves.
 fn wait(handle: Handle, counter: &Counter, value: i32, what: &str) -> i32 {
     watchdog::at(format!("{what}: waiting for {value}"));
     let mut left = -1;

@@ -29,9 +29,9 @@ impl Shared {
         self.0.as_ptr() as u64
     }
 
-    /// The bytes, when nobody writes them.
+    /// The bytes, at a time when no task writes them.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        // SAFETY: the row has waited for what writes them.
+        // SAFETY: the row has waited for the operations that write the bytes.
         self.0.iter().map(|byte| unsafe { *byte.get() }).collect()
     }
 }
@@ -107,12 +107,12 @@ pub(super) fn l39(task: &Task) {
 /// Static data: symmetric memory where that is set.
 #[repr(align(64))]
 struct Static<const N: usize>([UnsafeCell<u8>; N]);
-// SAFETY: the rows say who writes when.
+// SAFETY: each row states at its accesses which task writes when.
 unsafe impl<const N: usize> Sync for Static<N> {}
 
 static AREA: Static<{ 20 << 10 }> = Static([const { UnsafeCell::new(0) }; 20 << 10]);
 static ARRIVED: Counter = Counter::new();
-/// Of l38_attached: where tasks are threads, rows may run beside each other.
+/// The counter of l38_attached alone: where tasks are threads, rows may run at the same time.
 static SAID: Counter = Counter::new();
 static FREE: Counter = Counter::new();
 static WORD: AtomicI64 = AtomicI64::new(0);
@@ -147,7 +147,7 @@ pub(super) fn l38_statics(task: &Task) {
                     spin_until("a put to static data", || end.load(Ordering::Acquire) == data[len - 1]);
                 }
                 wait(handle, &ARRIVED, 1, "the data of the put");
-                // SAFETY: who puts waits for the get, and that for the counter.
+                // SAFETY: the task that puts waits for the task that gets, and that task has waited for the counter.
                 let here = unsafe { std::slice::from_raw_parts(AREA.0.as_ptr().cast::<u8>(), len) };
                 assert!(here == data, "{len} bytes");
             }
@@ -401,7 +401,7 @@ pub(super) fn l49(task: &Task) {
         // In place at the target: what a get brings back is what was put.
         let back = Shared::new(100_000);
         let here = back.address() as *mut c_void;
-        // SAFETY: memory of the next task and our own; the fence waits for it.
+        // SAFETY: memory of the next task and our own; the fence waits for the get.
         ok(unsafe { raw::get(handle, next as u32, 100_000, there as *const c_void, here, null(), null()) }, "get");
         ok(raw::fence(handle), "fence");
         assert!(back.bytes() == data, "a fence waits for gets too");

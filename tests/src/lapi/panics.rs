@@ -49,8 +49,8 @@ pub(super) fn a_panic(task: &Task) {
     task.term(handle);
 }
 
-/// Completion handlers panic, on the handler thread and inline: the origin hears of it, with task, handler and place, and so does the
-/// target, or the panic comes out of its call. No counter moves, and the job goes on.
+/// Completion handlers panic, on the handler thread and inline: the origin gets an error with task, handler and place. The target gets it
+/// too, or the panic comes out of its call. No counter moves, and the job goes on.
 pub(super) fn a_late_panic(task: &Task) {
     let handle = task.init();
     let (me, n) = place(handle);

@@ -123,7 +123,7 @@ pub(super) fn l37_wait(task: &Task) {
             });
             watchdog::at("a second waiter");
             loop {
-                // Of a counter that is at 1 the first waiter takes nothing.
+                // The first waiter waits for 2, so it takes nothing from a counter that is at 1.
                 slow.set(1);
                 match nopoll(handle, &slow, 1) {
                     (codes::MULTIPLE_WAITERS, -1) => break,

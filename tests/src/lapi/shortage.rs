@@ -84,8 +84,8 @@ pub(super) fn lost(task: &Task) {
     end(&format!("lost: task {me} was told"));
 }
 
-/// Addresses outside memory. Where no task has memory, the call is refused. Elsewhere both ends are told, no counter moves, and fences and
-/// the end of the handle do not wait for what has failed.
+/// Addresses outside memory. Where no task can have memory, the call is refused. Elsewhere both ends get an error, no counter moves, and
+/// fences and the end of the handle do not wait for the failed transfer.
 pub(super) fn outside(task: &Task) {
     let handle: Handle = task.init();
     let (_, n) = place(handle);
@@ -142,7 +142,7 @@ pub(super) fn outside(task: &Task) {
     task.term(handle);
 }
 
-/// What no task can have is refused by the call.
+/// A call refuses an address where no task can have memory.
 fn nowhere(handle: Handle, next: u32, [origin, completion]: [*const Counter; 2]) {
     let (mut number, mut wide) = (1i32, 1i64);
     let data = [1u8; 64];

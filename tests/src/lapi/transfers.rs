@@ -13,7 +13,7 @@ use super::vectors::Places::List;
 use super::vectors::{VECTOR, prepare, take_vector};
 use super::{Task, all, get as value, gfence, ok, wait};
 
-/// What a send completion handler is given, and what it has seen.
+/// The parameter of a send completion handler, and its observations.
 struct Sent {
     /// The source, which it changes.
     source: *mut u8,
@@ -125,7 +125,7 @@ pub(super) fn l29(task: &Task) {
             gfence(handle);
         }
         assert_eq!([&unused, &target, &completion].map(|counter| value(handle, counter)), [0; 3]);
-        // What is refused runs nothing, and what is purged.
+        // A refused transfer runs no send completion handler, nor does a purged one.
         let own = Sent::new(&mut [], false);
         let header = Header::default();
         let what = transfer::Am { shdlr: SENT, sinfo: own.parameter(), hdr_hdl: 0, ..am(next, &header, &[]) };
@@ -338,7 +338,7 @@ pub(super) fn l48(task: &Task) {
         gfence(handle);
         let most = raw::LW_MAX_SZ as usize - size_of::<Header>();
         let data = pattern(me, most + 1);
-        // What follows the data is not read: these are no functions, and no counters.
+        // The fields behind the data are not read: their values here are no functions and no counters.
         // SAFETY: a pointer-sized number that is not null is a valid bit pattern of a function pointer; it is never called.
         let shdlr = Some(unsafe { std::mem::transmute::<usize, SendHandler>(8) });
         let (sinfo, none) = (8 as *mut c_void, 8 as *mut Counter);

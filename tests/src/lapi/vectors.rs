@@ -50,7 +50,7 @@ impl Places {
     }
 }
 
-/// What a [`Vector`] points to.
+/// The memory that a [`Vector`] points to.
 #[derive(Debug, Clone)]
 pub(super) struct Described {
     pub(super) kind: i32,
@@ -111,7 +111,7 @@ pub(super) fn l46_put_get(task: &Task) {
         let at_next = all(handle, target.address() as u64)[next] as *const Counter;
         for (number, (from, to)) in SUITABLE.into_iter().chain(EMPTY).enumerate() {
             let len = from.extent().max(to.extent()) + 1;
-            // What others put here, what they get, and what is got.
+            // The memory that others put to, and the memory that this task's gets fill.
             let memories = [(); 2].map(|()| Shared::new(len));
             let mut source = pattern(me + number, len);
             let there = all(handle, memories[0].address())[next];
@@ -145,7 +145,7 @@ pub(super) fn l46_put_get(task: &Task) {
             // Without counters a fence waits.
             let there = sources[next];
             let mut source = from.at(memories[1].address());
-            // SAFETY: as above; nobody reads the next task's source any more.
+            // SAFETY: as above; no task reads the next task's source any more.
             ok(
                 unsafe {
                     raw::putv(handle, next as u32, &to.at(there).vector(), &source.vector(), null(), null(), null())
@@ -186,7 +186,7 @@ pub(super) fn l46_order(task: &Task) {
     });
 }
 
-/// What a handler for vectors answers, and what it has seen.
+/// The answer of a handler for vectors, and its observations.
 #[derive(Default)]
 struct Prepared {
     places: Option<Described>,
@@ -326,7 +326,7 @@ pub(super) fn l46_amsendv(task: &Task) {
     });
 }
 
-/// What is wrong with one of two vectors, and the code that both ends are told, if the header handler answers with the second.
+/// Pairs of vectors of which one is wrong, and the code that both ends get if the header handler answers with the second.
 fn unsuitable(base: u64) -> Vec<(Described, Described, i32)> {
     let list = |places| List(GEN_IOVECTOR, places).at(base);
     let generic = |places| List(GEN_GENERIC, places).at(base);

@@ -84,7 +84,7 @@ pub fn w05(task: &Task<'_>) {
             assert_eq!(here.came(), 1);
             here.worker.arm().expect("nothing waits");
         } else if task.is_quiet_alone() {
-            // What this rank has sent may end first, which wakes it too.
+            // Sends of this rank may end first, which wakes it too.
             while here.came() == 0 {
                 here.await_event();
                 if let Err(status) = here.worker.arm() {

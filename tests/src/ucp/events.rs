@@ -76,7 +76,7 @@ fn ends(here: &Run<'_>) {
     task.barrier().expect("all are there");
 }
 
-/// What an epoll tells within so long: the data of its events.
+/// The data of the events that an epoll reports within `limit`.
 fn events(outer: impl AsFd, limit: Duration) -> Vec<u64> {
     let mut events = Vec::with_capacity(8);
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
@@ -108,7 +108,7 @@ pub fn w21(task: &Task<'_>) {
     here.answer(1);
     here.end();
     assert!(events(&outer, NOW).is_empty(), "a worker that is gone has no events");
-    // What takes no descriptor is refused.
+    // A descriptor to which no other can be added is refused.
     let wrong = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
     let params = Params { event_fd: Some((wrong.as_fd(), 1)), ..Params::default() };
     Worker::create(task.world, &params).expect_err("no epoll");
@@ -136,7 +136,7 @@ pub fn w22(task: &Task<'_>) {
         });
         assert!(is_readable(descriptors[1], LONG));
         assert!(events(&outer, NOW).contains(&1));
-        // That of the first becomes readable by its timer alone.
+        // The descriptor of the first worker becomes readable by its timer alone.
         assert!(!task.mapped || here.is_quiet());
         assert_eq!(bell.count().expect("counts"), 1);
         second.progress().expect("makes progress");

@@ -33,7 +33,7 @@ pub struct Task<'a> {
     pub announced: bool,
     /// Ranks are processes.
     pub processes: bool,
-    /// How often loops run: a share of what the table says, in thousandths.
+    /// How often loops run: the share of the table's number, in thousandths.
     pub share: usize,
 }
 
@@ -106,7 +106,7 @@ pub fn row(name: &str) -> Option<(&'static str, Row)> {
 /// Longest time of a row in one surrounding.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// Longest time until an event that has to come is there: nobody waits for it longer.
+/// Longest wait for an event that has to come.
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
@@ -164,7 +164,8 @@ impl<'a> Run<'a> {
         self.go.wait(self.gone.get()).expect("somebody rings");
     }
 
-    /// Rank 0 does so, and nothing comes from the others meanwhile: who ends a row before would tell it so in a barrier.
+    /// Runs `body` on rank 0 while nothing comes from the other ranks. They wait for a ring: a rank that ended the row earlier would
+    /// send to rank 0 in a barrier.
     fn by_itself(&self, body: impl FnOnce()) {
         if self.task.rank() == 0 {
             self.settle();
@@ -212,7 +213,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Arms when nothing comes any more: neither ends of what this rank has sent, nor what others did in a barrier.
+    /// Arms when nothing comes any more: neither completions of this rank's sends, nor messages of others in a barrier.
     fn settle(&self) {
         self.task.fence();
         let mut quiet = 0;
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         !self.task.wake_up().expect("there is one").poll(Some(NOW)).expect("polls")
     }
 
-    /// Delivers messages until so many have come.
+    /// Delivers messages until `count` have come.
     fn await_messages(&self, count: u64) {
         while self.came() < count {
             self.drain();

@@ -21,7 +21,7 @@ fn signalled_by_rank_1(here: &Run<'_>, shared: &Shared, times: u64, body: impl F
         here.settle();
         *signal() = Some(here.worker.signaller().expect("has the feature"));
         here.go_on();
-        // What that costs is over.
+        // Wait until the events of these calls are over.
         here.settle();
         body();
         *signal() = None;
@@ -129,7 +129,7 @@ pub fn w15(task: &Task<'_>) {
                         signal.signal().expect("signals");
                     }
                     running.fetch_sub(1, Ordering::SeqCst);
-                    // The last one is told of in any case.
+                    // The last signal always wakes the worker.
                     signal.signal().expect("signals");
                 });
             }

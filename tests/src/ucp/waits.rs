@@ -13,7 +13,7 @@ pub fn w10(task: &Task<'_>) {
     let here = Run::new(task);
     if task.rank() == 0 && task.size() > 1 {
         here.settle();
-        // Rank 1 is told in the wait, so that the wait sleeps before the message comes, most often.
+        // A thread tells rank 1 to send during the wait, so that the wait usually sleeps before the message comes.
         let (ring, context) = (here.go.for_threads(), task.context().expect("a context"));
         std::thread::scope(|scope| {
             if task.virtual_time || !task.mapped {
@@ -45,7 +45,7 @@ pub fn w11(task: &Task<'_>) {
         here.settle();
         here.go_on();
         here.await_event();
-        // The message waits: so does nobody. Without a message this would not return.
+        // The message is already here, so the wait returns at once. Without a message it would not return.
         for _ in 0..10 {
             here.worker.wait().expect("returns at once");
             assert!(!task.is_quiet_alone() || here.came() == 0, "a wait delivers nothing");

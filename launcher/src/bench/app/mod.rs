@@ -59,7 +59,7 @@ pub struct App {
     quick: bool,
 }
 
-/// What one program took in all turns, in seconds for a unit of work.
+/// The times of one program in all turns, in seconds for a unit of work.
 struct Measured {
     work: Work,
     ours: Vec<f64>,
@@ -67,10 +67,10 @@ struct Measured {
 }
 
 impl App {
-    /// Measures, and prints what came out.
+    /// Measures, and prints the figures.
     ///
     /// # Errors
-    /// If an example cannot be built or fails. A peer that fails is said, and left out.
+    /// If an example cannot be built or fails. A peer that fails is reported and left out.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let folder = Folder::new()?;
         let mut programs = self.programs.clone();
@@ -116,7 +116,7 @@ impl App {
         let mut ours: Vec<Outcome> = Vec::new();
         let mut rivals: Vec<(Peer, Vec<f64>)> = programs.iter().map(|program| (program.peer(), Vec::new())).collect();
         for round in 0..self.rounds {
-            // Neither always comes first.
+            // Ours comes first in one round, the peers in the next.
             let order = if round % 2 == 0 { [true, false] } else { [false, true] };
             for is_ours in order {
                 if is_ours {
@@ -193,7 +193,7 @@ fn median(values: &[f64]) -> f64 {
     Summary::of(values).map_or(f64::NAN, |summary| summary.median)
 }
 
-/// The median of the turns' ratios. A machine that is slower for a while is so for both.
+/// The median of the turns' ratios, so that a machine that is slower for a while is slower for both.
 fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
 }

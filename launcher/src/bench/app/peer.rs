@@ -15,7 +15,7 @@ use crate::bench::folder::Folder;
 const COMPILING: Duration = Duration::from_secs(60);
 const RUNNING: Duration = Duration::from_secs(300);
 
-/// What the line with the result begins with: seconds for a unit of work.
+/// The beginning of the line with the result, which is in seconds for a unit of work.
 const RESULT: &str = "app-peer ";
 
 /// A system to compare with.

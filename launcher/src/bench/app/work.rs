@@ -1,4 +1,4 @@
-//! The examples that are measured: how they are started, and what they tell of their time.
+//! The examples that are measured: how they are started, and how their times are read.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,12 +25,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether both found the same, as far as both tell. Their last digits may differ: a C compiler contracts operations.
+    /// Checks that both found the same, if both print a result. The last digits may differ, because a C compiler contracts operations.
     ///
     /// # Errors
     /// Both results, if they differ.
     pub fn agrees_with(self, other: Outcome) -> anyhow::Result<()> {
-        /// Of the result itself.
+        /// Relative to the result.
         const TOLERANCE: f64 = 1e-6;
         if let (Some(one), Some(other)) = (self.result, other.result) {
             let is_same = (one - other).abs() <= TOLERANCE * one.abs();
@@ -56,7 +56,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// All of them.
+    /// All examples that have peers.
     pub const ALL: [Work; 5] = [Work::Heat2d, Work::Cg, Work::Transpose, Work::Samplesort, Work::Bfs];
 
     /// The example's name.
@@ -79,7 +79,7 @@ impl Work {
         }
     }
 
-    /// What [`Work::shown`] gives.
+    /// The unit of [`Work::shown`].
     pub fn unit(self) -> &'static str {
         match self {
             Work::Heat2d => "M cells/s",
@@ -89,7 +89,7 @@ impl Work {
         }
     }
 
-    /// Seconds for a unit of work, as people say it.
+    /// Seconds for a unit of work, as text with a unit.
     pub fn shown(self, seconds: f64) -> f64 {
         if self.unit().starts_with("ms") { seconds * 1e3 } else { 1e-6 / seconds }
     }
@@ -143,7 +143,7 @@ impl Work {
         Ok(Outcome { seconds, result: self.result(&output) })
     }
 
-    /// What a program found, ours or a peer's, if it tells.
+    /// The result that a program printed, ours or a peer's, if it prints one.
     pub fn result(self, output: &str) -> Option<f64> {
         match self {
             Work::Heat2d => output.lines().find_map(|line| line.split_once("mean ")?.1.trim().parse().ok()),
@@ -151,7 +151,7 @@ impl Work {
         }
     }
 
-    /// Seconds for a unit of work, from what the example printed.
+    /// Seconds for a unit of work, from the output of the example.
     fn read(self, output: &str) -> Option<f64> {
         let before = |line_start: &str, unit: &str| {
             let line = output.lines().find(|line| line.starts_with(line_start))?;

@@ -20,7 +20,7 @@ struct Ours<'a> {
 /// Puts to an address, beside bare stores and puts to an element of an array.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let array = world.alloc::<u64>(WORDS)?;
@@ -62,7 +62,7 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
 /// Puts to a segment of the other rank by its number, beside bare stores.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put_segment(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let array = world.alloc::<u64>(WORDS)?;
@@ -93,7 +93,7 @@ pub fn put_segment(session: &Session, _: usize) -> Result<Vec<Measured>> {
 /// `count` puts of 8 bytes to an address, in a world of one rank.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn puts(world: &World, count: usize) -> Result<()> {
     let array = world.alloc::<u64>(WORDS)?;
     let ours = Ours { world, rank: opaque_index(0), start: array.as_ptr_range().start.addr() };
@@ -112,7 +112,7 @@ fn puts_by_address<const PLACE: usize>(world: &World, rank: usize, start: usize,
     further_on::<PLACE>();
     (0..count).try_for_each(|i| {
         let to = start + opaque_index(i % WORDS) * size_of::<u64>();
-        // SAFETY: an element of an array at that rank, which nobody else touches meanwhile.
+        // SAFETY: an element of an array at that rank, which no other code accesses now.
         unsafe { world.put_address(rank, to, &(i as u64).to_ne_bytes(), RawBells::default()) }
     })
 }
@@ -138,7 +138,7 @@ fn stores<const PLACE: usize>(to: &*mut u64, count: usize) -> Result<()> {
     let to = *to;
     further_on::<PLACE>();
     for i in 0..count {
-        // SAFETY: an element of the array at rank 1, which nobody else touches meanwhile.
+        // SAFETY: an element of the array at rank 1, which no other code accesses now.
         unsafe { to.add(opaque_index(i % WORDS)).write_volatile(i as u64) };
     }
     Ok(())

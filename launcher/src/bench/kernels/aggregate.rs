@@ -56,7 +56,7 @@ impl Work {
 /// Adds random words to random bins.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn histogram(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let items = session.operations(ITEMS, usize::MAX, 8);
     let work = Work::new(session, items)?;
@@ -97,7 +97,7 @@ pub fn histogram(session: &Session, _: usize) -> Result<Vec<Measured>> {
 /// Reads random elements, in the order in which they were asked for.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn indexgather(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let items = session.operations(ITEMS, usize::MAX, 8);
     let work = Work::new(session, items)?;

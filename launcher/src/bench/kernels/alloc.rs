@@ -9,7 +9,7 @@ use crate::bench::task::Measured;
 /// An allocation of a word at each rank, which is dropped at once, beside a barrier.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn alloc(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let operations = session.operations(1000, usize::MAX, 1);

@@ -12,7 +12,7 @@ use crate::bench::task::Measured;
 /// Sums by the team of all ranks.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let team = Team::world(&session.world)?;
     sums(session, size, |values| team.allreduce(values, Sum))
@@ -21,7 +21,7 @@ pub fn allreduce(session: &Session, size: usize) -> Result<Vec<Measured>> {
 /// Sums by the world's own call.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn of_world(session: &Session, size: usize) -> Result<Vec<Measured>> {
     sums(session, size, |values| session.world.allreduce_sum(values))
 }
@@ -54,8 +54,8 @@ fn sums(session: &Session, size: usize, sum: impl Fn(&mut [f64]) -> Result<()>) 
     Ok(vec![session.alternate(operations, ours, limit)?])
 }
 
-/// Boxes in shared memory: at each rank one from every rank, of a flag and values behind it, in two halves used in turn. Who
-/// writes into a half again has heard from its owner since, and so knows that it was read.
+/// Boxes in shared memory: at each rank one from every rank, of a flag and values behind it, in two halves used in turn. Before a
+/// rank writes into a half again it has received from the owner of the box, so it knows that the owner has read the half.
 pub struct Bare {
     boxes: Symmetric<u64>,
     rank: usize,
@@ -69,7 +69,7 @@ impl Bare {
     /// For arrays of `len` values, of which a box takes `room`. Collective.
     ///
     /// # Errors
-    /// Of [`World::alloc`].
+    /// Those of [`World::alloc`].
     pub fn new(world: &World, len: usize, room: usize) -> Result<Bare> {
         let (rank, ranks, room) = (world.rank(), world.size(), room.min(len).max(1));
         Ok(Bare { boxes: world.alloc(2 * ranks * stride(room))?, rank, ranks, room, turn: 0 })
@@ -104,7 +104,7 @@ impl Bare {
         let at = self.at(from);
         let flag = word(&self.boxes, self.rank, at);
         spin_until(|| flag.load(Ordering::Acquire) == self.turn);
-        // SAFETY: as many values as the box has room for, which nobody writes until this rank has been heard from again.
+        // SAFETY: as many values as the box has room for, which no rank writes until this rank has sent again.
         unsafe { std::slice::from_raw_parts(address(&self.boxes, self.rank, at + 1).cast(), len) }
     }
 
@@ -114,7 +114,7 @@ impl Bare {
         (1..ranks).map(move |step| (rank + step) % ranks)
     }
 
-    /// Everyone gets a piece from everyone: rank i the i-th piece of `values`; what comes from rank i becomes the i-th piece of `into`.
+    /// Sends the i-th piece of `values` to rank i, for each rank; the piece from rank i becomes the i-th piece of `into`.
     pub fn exchange(&mut self, values: &[f64], into: &mut [f64]) {
         let piece = values.len() / self.ranks;
         self.turn += 1;
@@ -126,7 +126,7 @@ impl Bare {
         }
     }
 
-    /// Everyone gets everything, and adds it up.
+    /// Each rank gets the values of all ranks, and adds them up.
     fn gather(&mut self, sums: &mut [f64]) {
         self.turn += 1;
         self.others().for_each(|other| self.throw(other, sums));
@@ -135,7 +135,7 @@ impl Bare {
         }
     }
 
-    /// Everyone adds up a piece, and hands it out.
+    /// Each rank adds up one piece, and sends the sum to all.
     fn pieces(&mut self, sums: &mut [f64]) {
         let (len, room) = (sums.len(), self.room);
         let piece = move |rank: usize| (rank * room).min(len)..((rank + 1) * room).min(len);

@@ -12,7 +12,7 @@ use crate::bench::task::Measured;
 /// the two that a user can force on one node.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn alltoall(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let ways = [
         ("alltoall", Alltoall::Auto),

@@ -27,7 +27,7 @@ struct Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped so, and nobody uses it any more.
+        // SAFETY: mapped with this length, and no code uses it any more.
         unsafe { libc::munmap(self.start.cast(), 2 * self.part) };
     }
 }
@@ -51,7 +51,7 @@ impl Area {
     /// what each task gave, and `meet` waits for all. Collective.
     ///
     /// # Errors
-    /// Of both; if the memory cannot be opened.
+    /// Those of both; if the memory cannot be opened.
     pub fn new(
         own: usize,
         passed: usize,

@@ -18,7 +18,7 @@ const PLACES: usize = REACH / WORD;
 /// One element put to rank 1 by its index in the array, beside bare stores at addresses, each index checked.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let (array, bare) = places(session)?;
     let active = session.world.rank() == 0;
@@ -40,7 +40,7 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
 /// One element got from rank 1 by its index in the array, beside bare loads at addresses, each index checked.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let (array, bare) = places(session)?;
     let active = session.world.rank() == 0;
@@ -59,11 +59,11 @@ pub fn get(session: &Session, _: usize) -> Result<Vec<Measured>> {
     Ok(vec![measured])
 }
 
-/// Elements of rank 1 as memory and a length: the least that is left of an array whose indices are checked.
+/// Elements of rank 1 as an address and a length: the least that an array with checked indices needs.
 struct Bare {
     first: *mut u64,
     len: usize,
-    /// What `first` points into.
+    /// The memory that `first` points into.
     _memory: Symmetric<u64>,
 }
 
@@ -95,7 +95,7 @@ fn stores<const PLACE: usize>(bare: &Bare, count: usize) -> Result<()> {
     further_on::<PLACE>();
     wander(0, count, |i| {
         if i < len {
-            // SAFETY: in range, as just checked; nobody else touches it meanwhile.
+            // SAFETY: in range, as just checked; no other code accesses it now.
             unsafe { first.add(i).write_volatile(i as u64) };
             return Ok(());
         }
@@ -123,7 +123,7 @@ fn outside() -> Result<()> {
     Err(Error::InvalidArgument { operation: "bench", why: "an index outside".into() })
 }
 
-/// Calls `each` so often with the indices from `first` on, round and round. Between two calls nothing but counting.
+/// Calls `each` `count` times with the indices from `first` on, round and round. Between two calls it only counts.
 #[inline(always)]
 fn wander(first: usize, count: usize, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
     let mut left = count;
@@ -136,10 +136,10 @@ fn wander(first: usize, count: usize, mut each: impl FnMut(usize) -> Result<()>)
     Ok(())
 }
 
-/// The sum of what is here, on every rank at the same time, beside that of private memory.
+/// The sum of each rank's own elements, on all ranks at the same time, beside the sum of private memory.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn local_sum(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (world, words) = (&session.world, size / WORD);
     let layout = Layout::block([world.size() * words], world.size())?;
@@ -169,7 +169,7 @@ fn sum(words: &[u64]) -> u64 {
 /// flag back. Each writes a word of each line of its border before, and reads one of each line that came, as a stencil would.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (world, side) = (&session.world, size / WORD);
     let mut array =
@@ -243,7 +243,7 @@ impl<'a> Borders<'a> {
 
     fn write_border(&self) {
         for side in 0..2 {
-            // SAFETY: a row of ours, which nobody reads between two exchanges.
+            // SAFETY: a row of ours, which no rank reads between two exchanges.
             write_row(unsafe { std::slice::from_raw_parts_mut(self.row(self.world.rank(), 4 + side), self.side) });
         }
     }
@@ -288,7 +288,7 @@ impl<'a> Borders<'a> {
                 let here = 1 - below;
                 spin_until(|| self.flag(rank, here).load(Ordering::Acquire) == turn);
                 let row = self.row(rank, here);
-                // SAFETY: a row of ours that nobody else uses here, and a border that its owner leaves alone until it has seen the flag.
+                // SAFETY: a row of ours that no other code uses here, and a border that its owner does not change until it has seen the flag.
                 unsafe { libc::memcpy(row.cast(), self.row(neighbour, 4 + below).cast(), self.side * WORD) };
                 // Pairs with the Acquire load below.
                 self.flag(neighbour, 4 + below).store(turn, Ordering::Release);
@@ -316,7 +316,7 @@ fn read_row(row: &[f64]) {
 /// written, of all ranks.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn transpose(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (world, side) = (&session.world, (size / WORD).isqrt());
     let layout = Layout::rows([side, side], world.size())?;

@@ -12,7 +12,7 @@ use crate::bench::task::Measured;
 /// Our barrier, beside the best of the bare ones.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn barrier(session: &Session, _: usize) -> Result<Vec<Measured>> {
     Ok(vec![session.in_places(|| barrier_here(session))?])
 }
@@ -24,10 +24,10 @@ fn barrier_here(session: &Session) -> Result<Measured> {
     session.alternate(operations, ours, |n| bare.meet(n))
 }
 
-/// That of the team of all ranks, beside the world's and the best of the bare ones.
+/// The barrier of the team of all ranks, beside the world's and the best of the bare ones.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn of_team(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let team = Team::world(&session.world)?;
     let operations = operations(session);
@@ -57,7 +57,7 @@ impl Bare {
     /// Collective; tries each with batches of `operations` where memory is mapped. Elsewhere none may be used.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of the runtime.
     pub fn new(session: &Session, operations: usize) -> Result<Bare> {
         let world = &session.world;
         let (flags, counter, futex) = (Flags::new(world)?, Counter::new(world)?, Counter::new(world)?);
@@ -72,7 +72,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// So many barriers by the quickest.
+    /// Does `count` barriers in the quickest way.
     ///
     /// # Errors
     /// None.
@@ -90,7 +90,7 @@ fn repeated(count: usize, mut meet: impl FnMut()) -> Result<()> {
     Ok(())
 }
 
-/// The dissemination barrier (Hensgen, Finkel, Manber 1988) of stores and loads: of two ranks one exchange.
+/// The dissemination barrier (Hensgen, Finkel, Manber 1988) of stores and loads. With two ranks it is one exchange.
 pub struct Flags {
     words: Symmetric<u64>,
     rank: usize,
@@ -102,13 +102,13 @@ impl Flags {
     /// Collective.
     ///
     /// # Errors
-    /// Of [`World::alloc`].
+    /// Those of [`World::alloc`].
     pub fn new(world: &World) -> Result<Flags> {
         let words = world.alloc((rounds(world.size()) * LINE).max(1))?;
         Ok(Flags { words, rank: world.rank(), ranks: world.size(), epoch: 0 })
     }
 
-    /// Returns when all ranks have called it as often.
+    /// Returns when all ranks have called it equally often.
     #[inline]
     pub fn meet(&mut self) {
         self.epoch += 1;
@@ -139,14 +139,14 @@ impl Counter {
         Ok(Counter { words: world.alloc(2 * LINE)?, ranks: world.size() as u64, epoch: 0 })
     }
 
-    /// Counts; whether it is the last one, who has told the others.
+    /// Counts this rank. Returns whether it is the last one; the last one has opened the gate for the others.
     #[inline]
     fn count(&mut self) -> bool {
         self.epoch += 1;
         // AcqRel: the last one has seen what came before everyone's count.
         let last = word(&self.words, 0, 0).fetch_add(1, Ordering::AcqRel) + 1 == self.epoch * self.ranks;
         if last {
-            // Pairs with the Acquire loads of who waits.
+            // Pairs with the Acquire loads of the ranks that wait.
             self.gate().store(self.epoch, Ordering::Release);
         }
         last
@@ -163,12 +163,12 @@ impl Counter {
         }
     }
 
-    /// As [`Counter::meet`]; who has to wait sleeps at once.
+    /// As [`Counter::meet`], but a rank that has to wait sleeps at once.
     fn meet_asleep(&mut self) {
         // The half of the word that changes first.
         let half = self.gate().as_ptr().cast::<u32>().wrapping_add(usize::from(cfg!(target_endian = "big")));
         if self.count() {
-            // SAFETY: an aligned word in shared memory; wakes whoever waits there.
+            // SAFETY: an aligned word in shared memory; wakes the ranks that wait there.
             unsafe { libc::syscall(libc::SYS_futex, half, libc::FUTEX_WAKE, i32::MAX) };
             return;
         }

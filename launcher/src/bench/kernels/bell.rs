@@ -11,7 +11,7 @@ use crate::bench::task::Measured;
 /// One way of a ping-pong of put and bell, beside a store to a data line and one to a flag line.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put_bell(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![session.in_places(|| put_bell_here(session, size))?])
 }
@@ -68,7 +68,7 @@ fn put_bell_here(session: &Session, size: usize) -> Result<Measured> {
 /// One way of a ping-pong of puts, each of which its target polls for in its own memory, beside stores to a data line.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put_poll(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![session.in_places(|| put_poll_here(session, size))?])
 }

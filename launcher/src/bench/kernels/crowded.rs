@@ -16,7 +16,7 @@ const COMPUTING: Duration = Duration::from_millis(10);
 /// alone.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn crowded(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let operations = session.operations(256_000 / world.size(), usize::MAX, 1);
@@ -56,7 +56,7 @@ fn rounds_in(time: Duration) -> u64 {
     (time.as_secs_f64() / quickest.as_secs_f64() * ROUNDS as f64) as u64
 }
 
-/// Keeps the core busy for so many rounds.
+/// Keeps the core busy for `rounds` rounds.
 fn compute(rounds: u64) {
     let mut value = 1u64;
     for round in 0..rounds {

@@ -54,7 +54,7 @@ impl Ground for Tasks {
 }
 
 impl Tasks {
-    /// What each process gives.
+    /// Gathers the word `mine` of each process.
     fn exchange(&self, mine: u64) -> Result<Vec<u64>> {
         (0..self.size)
             .map(|rank| {
@@ -87,7 +87,7 @@ impl Tasks {
 /// Takes part in the benchmark; see [`super::vocabulary`].
 ///
 /// # Errors
-/// Of the runtime, and of `tell`.
+/// Those of the runtime, and of `tell`.
 pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mapped = Settings::from_env()?.transport.name() == "auto";
     let process = Process::start(World::builder())?;

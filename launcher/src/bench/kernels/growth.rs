@@ -1,4 +1,4 @@
-//! What is measured with few ranks and with many, to see how it grows.
+//! Benchmarks that run with few ranks and with many, to see how times grow.
 
 use bellwether::Team;
 use bellwether_runtime::Result;
@@ -11,7 +11,7 @@ use crate::bench::task::Measured;
 /// Each in batches of its own, in this order.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn growth(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let team = Team::world(world)?;

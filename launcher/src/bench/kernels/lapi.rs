@@ -37,7 +37,7 @@ static PLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Static data, which is symmetric memory where that is set.
 #[repr(C, align(4096))]
 struct Static(std::cell::UnsafeCell<[u8; LONG + PAGE]>);
-// SAFETY: only its address is taken; who writes there says so.
+// SAFETY: only its address is taken; code that writes there states its own premises.
 unsafe impl Sync for Static {}
 static STATIC: Static = Static(std::cell::UnsafeCell::new([0; LONG + PAGE]));
 
@@ -60,7 +60,7 @@ unsafe extern "C-unwind" fn arrive(
     null_mut()
 }
 
-/// What [`answer`] sends: the data and its length, and the counter of the task that asks.
+/// The reply of [`answer`]: the address and length of its data, and the counter of the task that asks.
 static REPLY: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// As [`arrive`], and lets [`answer`] run inline.
@@ -128,7 +128,7 @@ impl Tasks {
         unsafe { self.lapi.handle() }
     }
 
-    /// What each task gives.
+    /// Gathers the word `mine` of each task.
     fn exchange(&self, mine: u64) -> Result<Vec<u64>> {
         let mut all = vec![0; self.lapi.size()];
         // SAFETY: room for a value of each task.
@@ -145,7 +145,7 @@ impl Tasks {
 /// Takes part in the benchmark; see [`super::vocabulary`].
 ///
 /// # Errors
-/// Of the runtime, and of `tell`.
+/// Those of the runtime, and of `tell`.
 pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mapped = Settings::from_env()?.transport.name() == "auto";
     let mut builder = World::builder();
@@ -172,7 +172,7 @@ pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<(
     Ok(())
 }
 
-/// What each task needs to know for messages to another one.
+/// The values that each task needs for messages to another one.
 struct Mail {
     handle: raw::Handle,
     payload: Vec<u8>,
@@ -190,7 +190,7 @@ impl Mail {
         let mail = Mail { handle: tasks.handle(), payload: vec![7; size], counters, _place: place };
         let reply = [mail.payload.as_ptr() as usize, size, mail.counters[0] as usize];
         REPLY.iter().zip(reply).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
-        // Nobody is asked before it can answer.
+        // No task sends a request before the other can answer.
         tasks.meet()?;
         Ok(mail)
     }
@@ -264,7 +264,7 @@ fn ping_pong_here(turns: &Turns<Tasks>, size: usize, answers: bool) -> Result<Me
     };
     let limit = |n| bare.as_ref().map_or(Ok(()), |bare| bare.there_and_back(own, n, &mut bare_round));
     let measured = turns.latency(turns.operations(2000, 8 << 20, size), size, ours, limit)?;
-    // What the answers use goes now.
+    // The memory that answers use is freed after this.
     turns.world.meet()?;
     Ok(one_way(measured))
 }
@@ -320,7 +320,7 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
     let target = counters.get(1).map_or(null(), |counter| *counter as usize as *const Counter);
     let put = |to: u64, n: usize| {
         for _ in 0..if own == 0 { n } else { 0 } {
-            // SAFETY: as many bytes at both ends, which nobody else touches meanwhile; rank 0 waits for the fence.
+            // SAFETY: as many bytes at both ends, which no other code accesses now; rank 0 waits for the fence.
             checked(unsafe {
                 raw::put(
                     handle,
@@ -350,7 +350,7 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
     };
     let copy = |n: usize| {
         if let (0, Some(area)) = (own, &area) {
-            // SAFETY: as long as the source, and nobody else touches it.
+            // SAFETY: as long as the source, and no other code accesses it.
             unsafe { copies_of(super::address(area, 1, 0), private, n) };
         }
         Ok(())
@@ -368,7 +368,7 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
             Ok(Measured { name: name.into(), ..rates(measured, size) })
         })
         .collect();
-    // Nobody gives its memory back while another one writes there.
+    // No task frees its memory while the other one writes there.
     tasks.meet()?;
     figures
 }

@@ -19,7 +19,7 @@ const TAG: i32 = 1;
 /// Takes part in the benchmark; see [`super::vocabulary`].
 ///
 /// # Errors
-/// Of the runtime, and of `tell`.
+/// Those of the runtime, and of `tell`.
 pub fn run(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let controller = Controller::setup_with(World::builder())?;
     let world = controller.as_world()?;

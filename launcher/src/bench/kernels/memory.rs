@@ -21,7 +21,7 @@ const BYTES: usize = 4 << 20;
 /// `count` puts of 8 bytes, in a world of one rank.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn puts(world: &World, count: usize) -> Result<()> {
     let array = world.alloc::<u64>(REACH / SMALL)?;
     small_puts(&array, opaque_index(0), count)
@@ -30,7 +30,7 @@ pub fn puts(world: &World, count: usize) -> Result<()> {
 /// Blocking puts beside bare stores, or beside memcpy when larger than a word.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (words, places) = shape(size);
     let array = session.world.alloc::<u64>(words * places)?;
@@ -56,7 +56,7 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
         |n| {
             let bare = address(&array, 1, 0);
             let count = if active { n } else { 0 };
-            // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+            // SAFETY: inside the array at rank 1, which no other code accesses now.
             unsafe {
                 if size == SMALL {
                     small_stores(bare, count);
@@ -76,7 +76,7 @@ pub fn put(session: &Session, size: usize) -> Result<Vec<Measured>> {
 /// Blocking gets beside bare loads, or beside memcpy when larger than a word.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (words, places) = shape(size);
     let array = session.world.alloc::<u64>(words * places)?;
@@ -100,7 +100,7 @@ pub fn get(session: &Session, size: usize) -> Result<Vec<Measured>> {
         |n| {
             let bare = address(&array, 1, 0);
             let count = if active { n } else { 0 };
-            // SAFETY: inside the array at rank 1, which nobody else touches meanwhile.
+            // SAFETY: inside the array at rank 1, which no other code accesses now.
             unsafe {
                 if size == SMALL {
                     small_loads(bare, count);
@@ -126,7 +126,7 @@ fn shape(size: usize) -> (usize, usize) {
 /// Fetch-and-add on a word of rank 1, beside bare locked adds: by rank 0 alone, and by both ranks at once.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(REACH / SMALL)?;
     let mut report = Vec::new();
@@ -161,9 +161,9 @@ pub fn atomic(session: &Session, _: usize) -> Result<Vec<Measured>> {
 /// peers put from memory that the device knows; and, as a figure of its own, from private memory, which is copied first.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn bandwidth(session: &Session, size: usize) -> Result<Vec<Measured>> {
-    /// What is larger lies in all places at once.
+    /// A larger buffer covers all places at once.
     const PLACED: usize = 256 << 10;
     let measure = || bandwidth_here(session, size);
     let copied = if size <= PLACED { session.in_places(measure)? } else { measure()? };
@@ -201,8 +201,8 @@ pub(super) fn rates(measured: Measured, size: usize) -> Measured {
 fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
     let words = size / SMALL;
     let array = session.world.alloc::<u64>(words)?;
-    // Half a page away from the target, at the start of a line: lines that are cut in two, and loads that look as if they
-    // followed a store, would be measured by chance.
+    // Half a page away from the target, at the start of a cache line. Otherwise accesses that cross a line, and loads that alias a
+    // preceding store, would be measured by chance.
     const PAGE: usize = 4096;
     let room: Vec<u64> = (0..(words + PAGE / SMALL) as u64).collect();
     let target = array.ptr(1).map_or(0, <*mut u64>::addr) + PAGE / 2;
@@ -220,7 +220,7 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
         },
         |n| {
             if active {
-                // SAFETY: the array at rank 1 is as long as the source, and nobody else touches it meanwhile.
+                // SAFETY: the array at rank 1 is as long as the source, and no other code accesses it now.
                 unsafe { copies_of(address(&array, 1, 0), source, n) };
             }
             Ok(())
@@ -229,11 +229,11 @@ fn bandwidth_here(session: &Session, size: usize) -> Result<Measured> {
     Ok(rates(measured, size))
 }
 
-// Functions of their own: what a loop inside a larger one spills to the stack would be measured too, most of all where both
-// buffers of 16 KiB fill the first-level cache.
+// Functions of their own: a loop that is inlined into a larger function spills registers to the stack, and that would be measured
+// too, most of all where both buffers of 16 KiB fill the first-level cache.
 
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 #[inline(never)]
 fn small_puts(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
     (0..count).try_for_each(|i| array.put(target, opaque_index(i % (REACH / SMALL)), i as u64))
@@ -250,7 +250,7 @@ unsafe fn small_stores(to: *mut u64, count: usize) {
 }
 
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 #[inline(never)]
 fn small_gets(array: &Symmetric<u64>, target: usize, count: usize) -> Result<()> {
     (0..count).try_for_each(|i| array.get(target, opaque_index(i % (REACH / SMALL))).map(|value| _ = opaque(value)))

@@ -18,7 +18,7 @@ const DEPTH: u64 = 256;
 /// the payload; a payload that does not fit is copied to a buffer first.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn ping_pong(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![session.in_places(|| ping_pong_here(session, size))?])
 }
@@ -52,7 +52,7 @@ fn ping_pong_here(session: &Session, size: usize) -> Result<Measured> {
 /// A call of rank 1 with one word, whose result is one word, beside one line there and one back.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn call(session: &Session, size: usize) -> Result<Vec<Measured>> {
     Ok(vec![session.in_places(|| call_here(session, size))?])
 }
@@ -66,7 +66,7 @@ fn call_here(session: &Session, size: usize) -> Result<Measured> {
             for round in 0..n as u64 {
                 opaque(world.call_plain(1, round, |_, x| x + 1)?.wait()?);
             }
-            // Rank 1 has no other sign that it is done.
+            // This tells rank 1 that the batch is done.
             world.send(1, session.ping, &[])
         }
         1 => {
@@ -96,7 +96,7 @@ impl<A: Words> Mailbox<A> {
         Mailbox { array, words, source: vec![7; words] }
     }
 
-    /// So many lines from rank 0 to rank 1 and back; `round` counts them.
+    /// Sends `n` lines from rank 0 to rank 1 and back; `round` counts them.
     pub(super) fn there_and_back(&self, own: usize, n: usize, round: &mut u64) -> Result<()> {
         let Some(&partner) = [1, 0].get(own) else { return Ok(()) };
         for _ in 0..n {
@@ -140,13 +140,13 @@ impl<A: Words> Mailbox<A> {
 /// A stream of messages to a handler that counts, until all have been counted, beside a bare ring of lines.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn stream(session: &Session, size: usize) -> Result<Vec<Measured>> {
     let (world, own) = (&session.world, session.world.rank());
     let payload = vec![7u8; size];
     let mut ring = Ring::new(world.alloc(ring_words(size))?, size / 8);
     let operations = session.operations(50_000, 16 << 20, size);
-    // `pong` counts: at rank 1 the stream, at rank 0 that all of it has come.
+    // `pong` counts at rank 1 the messages of the stream, and at rank 0 the answer that all have come.
     let mut expected = session.pongs.get();
     let measured = session.alternate(
         operations,
@@ -192,7 +192,7 @@ impl<A: Words> Ring<A> {
         Ring { array, words, source: vec![7; words], next: 0, credit: DEPTH }
     }
 
-    /// So many messages from rank 0 to rank 1.
+    /// Sends `n` messages from rank 0 to rank 1.
     pub(super) fn stream(&mut self, own: usize, n: usize) -> Result<()> {
         match own {
             0 => self.send(n as u64),

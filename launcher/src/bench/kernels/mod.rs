@@ -35,7 +35,7 @@ const LINE: usize = 8;
 /// Runs the session's task: one or more figures for each size.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn run(session: &Session) -> Result<Vec<Measured>> {
     let kernel = match session.task.kind {
         Kind::Put => memory::put,
@@ -90,7 +90,7 @@ pub fn run(session: &Session) -> Result<Vec<Measured>> {
 /// Takes part in a job of another vocabulary than the world's own, hands this rank and its figures to `tell`, and leaves the job.
 ///
 /// # Errors
-/// Of the runtime, and of `tell`.
+/// Those of the runtime, and of `tell`.
 pub fn vocabulary(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     match task.kind {
         Kind::Matching => matching::run(task, tell),
@@ -102,7 +102,7 @@ pub fn vocabulary(task: Task, tell: impl FnOnce(usize, &[Measured]) -> anyhow::R
 /// The figures of each size that `kernel` gives.
 ///
 /// # Errors
-/// Of `kernel`.
+/// Those of `kernel`.
 fn report(task: &Task, mut kernel: impl FnMut(usize) -> Result<Vec<Measured>>) -> Result<Vec<Measured>> {
     let mut report = Vec::new();
     for &size in &task.sizes {
@@ -152,15 +152,15 @@ fn word(array: &impl Words, rank: usize, index: usize) -> &AtomicU64 {
     unsafe { AtomicU64::from_ptr(address(array, rank, index)) }
 }
 
-// A loop of so few instructions was seen to take twice as long where it lies across a boundary of 64 bytes, and where it lies
-// is chance. So the loops that are compared are there four times, each time a quarter of that further on.
+// A loop of few instructions was seen to take twice as long where it crosses a boundary of 64 bytes, and its place is chance. So the
+// loops that are compared exist four times, each 16 bytes further on.
 
 /// A quarter of the operations with each.
 fn in_quarters<M>(loops: [fn(&M, usize) -> Result<()>; 4], memory: &M, count: usize) -> Result<()> {
     (0..4).try_for_each(|n| loops[n](memory, (count + n) / 4))
 }
 
-/// The code behind it begins so many times 16 bytes behind a boundary of 64.
+/// The code behind it begins `16 * PLACE` bytes after a boundary of 64 bytes.
 #[inline(always)]
 fn further_on<const PLACE: usize>() {
     #[cfg(target_arch = "x86_64")]

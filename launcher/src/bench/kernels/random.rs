@@ -9,7 +9,7 @@ use super::{further_on, in_quarters, opaque_index};
 use crate::bench::session::Session;
 use crate::bench::task::Measured;
 
-/// Elements at each rank: in the first-level cache, so that what is measured is the way there.
+/// Elements at each rank. They fit in the first-level cache, so that the path to the element is measured, not memory.
 const PLACES: usize = REACH / size_of::<u64>();
 /// Ranks and indices, gone through round and round.
 const TARGETS: usize = 1024;
@@ -22,7 +22,7 @@ struct Ours {
     targets: Vec<Target>,
 }
 
-/// What a program would write by hand: an address for each rank, and the length.
+/// The table that a hand-written program would use: an address for each rank, and the length.
 struct Bare {
     parts: Vec<*mut u64>,
     len: usize,
@@ -32,7 +32,7 @@ struct Bare {
 /// One element put to a random rank and index, this rank's own too, beside bare stores that check both.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let world = &session.world;
     let array = world.alloc::<u64>(PLACES)?;
@@ -77,7 +77,7 @@ fn stores<const PLACE: usize>(bare: &Bare, count: usize) -> Result<()> {
     further_on::<PLACE>();
     rounds(&bare.targets, count, |rank, index, value| {
         if rank < parts.len() && index < len {
-            // SAFETY: an element of that rank's part, as just checked; nobody else touches it meanwhile.
+            // SAFETY: an element of that rank's part, as just checked; no other code accesses it now.
             unsafe { ptr::write_volatile(parts.get_unchecked(rank).add(index), value) };
             return Ok(());
         }
@@ -85,7 +85,7 @@ fn stores<const PLACE: usize>(bare: &Bare, count: usize) -> Result<()> {
     })
 }
 
-/// Calls `each` so often with a target and a value.
+/// Calls `each` a number of times, with a target and a value.
 #[inline(always)]
 fn rounds(targets: &[Target], count: usize, mut each: impl FnMut(usize, usize, u64) -> Result<()>) -> Result<()> {
     let mut left = count;

@@ -20,7 +20,7 @@ const BURST: usize = 64;
 const DEPTH: usize = 256;
 /// Most bursts of a batch.
 const BURSTS: usize = 100;
-/// After so many polls rank 1 polls, though it was not told to.
+/// Once in this many polls of the flag rank 1 polls the world, though it was not told to.
 const RARELY: u32 = 10_000;
 /// How often threads meet before a round. A thread that yielded its CPU comes late out of one meeting; those that follow at once
 /// find both running.
@@ -37,7 +37,7 @@ const TAKEN: usize = 0;
 /// Instead of a round: there will be no further one.
 const OVER: u64 = u64::MAX;
 
-/// Of a rank's part of an array.
+/// The address of a rank's part of an array.
 #[derive(Clone, Copy)]
 struct Words(*mut u64);
 
@@ -57,7 +57,7 @@ impl Words {
 /// Messages of one line to rank 1, where its memory is mapped.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn messages(session: &Session) -> Result<Measured> {
     let world = &session.world;
     // Rank 0 sends when it has the array; rank 1 may take messages before it has.
@@ -138,7 +138,7 @@ impl Sender {
     }
 }
 
-/// What the threads of rank 0 tell one another.
+/// State that the threads of rank 0 share.
 #[derive(Default)]
 struct Meeting {
     /// How often each has come.
@@ -169,7 +169,7 @@ fn send_all(
     let (meeting, begin) = (&Meeting::default(), Instant::now());
     let run = move |Sender { thread, context, handler, receiver }: Sender| -> Result<Vec<Part>> {
         if pin {
-            // What cannot be pinned says less, but nothing wrong.
+            // If the thread cannot be pinned, the figure is less precise, but not wrong.
             let _ = cores::pin_to(cpus[thread % cpus.len()]);
         }
         let own = Sender { thread, context, handler, receiver };
@@ -213,7 +213,7 @@ fn send_all(
     })
 }
 
-/// Of each round, whether the messages are ours or bare lines, and whether both threads send.
+/// For each round, whether the messages are ours or bare lines, and whether both threads send.
 fn rounds(batches: usize, bursts: usize) -> impl Iterator<Item = (bool, bool)> {
     let of_batch =
         move |batch: usize| (0..4 * bursts).map(move |round| ((round / 2 + batch).is_multiple_of(2), round % 2 == 1));
@@ -245,13 +245,13 @@ fn factors(times: &[Vec<Part>; THREADS], batches: usize, bursts: usize, measured
     }
 }
 
-/// From the first start to the last end, if both threads ran for a part of it.
+/// The time from the first start to the last end, if both threads ran at the same time for a part.
 fn time_of_both([one, other]: [Part; THREADS]) -> Option<f64> {
     let overlap = one[1].min(other[1]) - one[0].max(other[0]);
     (overlap > 0.0).then(|| one[1].max(other[1]) - one[0].min(other[0]))
 }
 
-/// At least a nanosecond, so that one can divide by it.
+/// The median, at least a nanosecond, so that it can be a divisor.
 fn median(mut times: Vec<f64>) -> Option<f64> {
     times.sort_unstable_by(f64::total_cmp);
     times.get(times.len() / 2).map(|time| time.max(1.0))

@@ -25,7 +25,7 @@ const REMOTE: usize = 2_000;
 /// mapped.
 ///
 /// # Errors
-/// Of the runtime.
+/// Those of the runtime.
 pub fn threads(session: &Session, _: usize) -> Result<Vec<Measured>> {
     let array = session.world.alloc::<u64>(THREADS * APART)?;
     let most = |mapped| if session.mapped { mapped } else { REMOTE };
@@ -61,7 +61,7 @@ pub fn threads(session: &Session, _: usize) -> Result<Vec<Measured>> {
     Ok(report)
 }
 
-/// So many operations in one way.
+/// Does a number of operations in one way.
 type Way = fn(&Worker<'_>, usize) -> Result<()>;
 
 struct Bare(*mut u64);
@@ -114,7 +114,7 @@ impl Worker<'_> {
     }
 }
 
-/// Where threads meet before each part of a batch, and what they are told.
+/// Where threads meet before each part of a batch and get their next step.
 #[derive(Default)]
 struct Meeting {
     /// How often each has come.
@@ -134,10 +134,10 @@ fn measure(session: &Session, workers: Vec<Worker<'_>>, pairs: [(&str, usize, [W
     let (batches, bare, pin, cpus) = (session.task.batches, session.mapped, session.task.pin, &session.cpus);
     let meeting = Meeting::default();
     let begin = Instant::now();
-    // Of each thread: nanoseconds from `begin`, at the start and the end of its part.
+    // For each thread: nanoseconds from `begin`, at the start and the end of its part.
     let run = |thread: usize, worker: Worker<'_>| -> Result<Vec<[f64; 2]>> {
         if pin {
-            // What cannot be pinned says less, but nothing wrong.
+            // If the thread cannot be pinned, the figure is less precise, but not wrong.
             let _ = cores::pin_to(cpus[thread % cpus.len()]);
         }
         let (mut times, mut round) = (Vec::new(), 0);

@@ -85,7 +85,7 @@ impl Ready {
     }
 }
 
-/// Makes the peers ready; tells in a line of each that is not here. `starter` starts our own ranks.
+/// Makes the peers ready; prints a line for each peer that is not installed. `starter` starts our own ranks.
 pub fn prepare(peers: &[Peer], quick: bool, starter: &Starter, folder: &Folder, say: impl Fn(&str)) -> Vec<Ready> {
     let mut ready: Vec<Ready> = Vec::new();
     for &peer in peers {

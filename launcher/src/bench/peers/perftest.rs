@@ -26,7 +26,7 @@ pub struct Perftest {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Column {
     /// A latency in microseconds, of one way, or of an atomic there and back: as ours, batches' averages, after some to warm
-    /// up. What perftest calls typical leaves out whatever the kernel does now and then.
+    /// up. Perftest's typical latency leaves out the time that the kernel takes now and then.
     Latency,
     /// Millions of operations a second, over the whole run, as ours.
     Rate,
@@ -68,7 +68,7 @@ impl Perftest {
         Ok(found)
     }
 
-    /// One run: nanoseconds an operation in each of its batches, or over all of it, or GB/s.
+    /// One run: nanoseconds per operation in each batch or over the whole run, or GB/s.
     fn one(&self, program: &str, size: usize, column: Column) -> anyhow::Result<Vec<f64>> {
         // A port that is free now; the server opens it a moment later.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -103,7 +103,7 @@ impl Perftest {
         };
         let server = Running::start(command(true))?;
         let begin = Instant::now();
-        // It tells nobody when it listens.
+        // The server prints nothing when it begins to listen.
         let output = loop {
             match Running::start(command(false))?.finish(RUNNING) {
                 Ok(output) => break output,
@@ -135,7 +135,7 @@ fn values(output: &str, size: usize, column: Column) -> Vec<f64> {
 
 /// The averages, in nanoseconds, of batches of the times listed, in microseconds.
 fn latencies(output: &str) -> Vec<f64> {
-    /// One of so many is the time to warm up, and the others make so many batches.
+    /// One in this many parts of a run is to warm up.
     const WARM: usize = 11;
     const BATCHES: usize = 20;
     let time = |line: &str| {

@@ -12,7 +12,7 @@ use anyhow::Context;
 use super::figure::Figure;
 use super::kind::{ALL, Kind};
 
-/// What a benchmark is plotted from: a name, and a value for each size.
+/// One curve of a plot: a name, and a value for each size.
 #[derive(Clone, Debug, PartialEq)]
 struct Series {
     name: String,

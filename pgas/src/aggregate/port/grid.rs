@@ -83,7 +83,7 @@ impl Grid {
         }
     }
 
-    /// One more than the highest of these numbers.
+    /// One more than the highest [`Grid::slot`].
     pub(super) fn slots(self) -> usize {
         if self.is_direct() { self.ranks } else { self.columns + self.ranks.div_ceil(self.columns) }
     }

@@ -26,7 +26,7 @@ impl Ports {
         self.held.leaving.set(self.held.leaving.get() - bytes);
     }
 
-    /// Counts all that is held now. What a sink is at work on is left out: its port is borrowed.
+    /// Counts all bytes that are held now. A port whose sink is running is left out, because it is borrowed.
     pub(super) fn sample(&self) {
         let posts: usize = self.posts.try_borrow().map_or(0, |posts| posts.iter().map(|post| post.parcel.held()).sum());
         let mut held = posts + self.held.leaving.get();
@@ -39,14 +39,14 @@ impl Ports {
     }
 }
 
-/// What was held at most since the last sample.
+/// The most bytes that were held since the last sample.
 fn most(world: &World) -> usize {
     Ports::of(world).held.most.replace(0)
 }
 
 const ROUTES: [Route; 2] = [Route::OneHop, Route::TwoHops { columns: Some(2) }];
 
-/// Runs `body`, which tells what memory it was told of, with some budgets and routes: no more is held.
+/// Runs `body` with several budgets and routes, and checks that no more memory is held than the number that `body` returns.
 fn compare(body: impl Fn(&World, &Options) -> crate::Result<usize> + Sync) {
     for ranks in [2, 5] {
         for (route, memory) in ROUTES.into_iter().flat_map(|route| [0, 20_000, 16 << 20, 1 << 40].map(|m| (route, m))) {

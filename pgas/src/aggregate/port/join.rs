@@ -1,8 +1,8 @@
-//! Items for the same thing made one while they wait: what many add to few elements leaves a rank once a message.
+//! Joins items with equal keys while they wait: many additions to few elements leave a rank once per message.
 
 use std::rc::Rc;
 
-/// Adds what one item brings to what another does.
+/// Adds the value of the second item to that of the first.
 type Join = dyn Fn(&mut [u8], &[u8]);
 
 /// How two items with equal keys become one.
@@ -18,7 +18,7 @@ pub(in super::super) struct Merge {
 type Place = (u32, u32);
 
 /// Where items of some keys wait, as far as is remembered: a table of places by hashes of keys, of which the last one stays. A
-/// place is a hint. What is there now is compared, so nobody need forget what has left.
+/// place is a hint: the item that is there now is compared, so places of items that have left need not be removed.
 pub(super) struct Joins {
     merge: Merge,
     places: Box<[Place]>,
@@ -29,9 +29,9 @@ pub(super) struct Joins {
 
 /// Most places: they stay in a second-level cache.
 const PLACES: usize = 1 << 15;
-/// After so many items it is seen whether it is worth it: ...
+/// After this many items the table decides whether joining pays: ...
 const TRIAL: u32 = 8192;
-/// ... if one in so many was joined.
+/// ... if at least one in this many was joined.
 const WORTH: u32 = 16;
 
 impl Joins {

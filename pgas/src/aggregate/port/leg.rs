@@ -7,11 +7,11 @@ use super::join::Joins;
 use super::parcel::{Parcel, Post};
 use super::record::Form;
 
-/// What waits for one rank, and whether it still has a message of ours that it has not taken.
+/// Items that wait for one rank, and whether that rank has a message of ours that it has not taken.
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// Items in it, but for those that were joined to others.
+    /// Items in the buffer, without those that were joined to others.
     items: usize,
     to: usize,
     /// When the first of them came.
@@ -19,7 +19,7 @@ struct Buffer {
     busy: bool,
 }
 
-/// Buffers by target, whose memory is taken when there is something for it.
+/// Buffers by target. The memory of a buffer is allocated when there is an item for its target.
 #[derive(Debug)]
 pub(super) struct Leg {
     grid: Grid,
@@ -56,7 +56,7 @@ impl Leg {
         self.waiting == 0 && self.busy == 0
     }
 
-    /// Whether there is room for so many bytes of an item for `to`.
+    /// Whether there is room for an item of `size` bytes for `to`.
     pub(super) fn has_room(&self, to: usize, size: usize) -> bool {
         let buffer = &self.buffers[self.grid.slot(to)];
         !buffer.busy || (buffer.bytes.len() + size <= self.full && buffer.items < self.items)
@@ -85,7 +85,7 @@ impl Leg {
             if buffer.busy || buffer.bytes.is_empty() {
                 return false;
             }
-            // What is left has no room for this record: others do not wait for a shorter one.
+            // The buffer has no room for this record: send it now rather than wait for a shorter record.
             self.leave(to, form, port, posts);
             buffer = &mut self.buffers[slot];
         }
@@ -113,7 +113,7 @@ impl Leg {
         }
     }
 
-    /// Lets go what may go and is older than `age`.
+    /// Sends buffers that are older than `age` and whose target has taken the previous message.
     pub(super) fn flush(&mut self, now: Duration, age: Duration, form: Form, port: u64, posts: &mut Vec<Post>) {
         if self.waiting == 0 {
             return;
@@ -124,7 +124,7 @@ impl Leg {
         ripe.into_iter().for_each(|to| self.leave(to, form, port, posts));
     }
 
-    /// Lets go all, also to those that have not taken what came before.
+    /// Sends all buffers, also to targets that have not taken the previous message.
     pub(super) fn clear(&mut self, form: Form, port: u64, posts: &mut Vec<Post>) {
         let full = self.buffers.iter().filter(|buffer| !buffer.bytes.is_empty());
         let full: Vec<usize> = full.map(|buffer| buffer.to).collect();

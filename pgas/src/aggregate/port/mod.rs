@@ -1,18 +1,18 @@
 //! Items on their way to other ranks, gathered into messages.
 //!
-//! A port has a buffer for each rank that it sends to directly. A full buffer leaves as one message, and the next only when
-//! its target has said that it took the first: so at most one message of each sender waits at a rank, and what a rank holds
-//! is bounded by what it was told to hold, whoever sends how much to whom. In large jobs an item travels in two hops, so that
-//! the ranks a rank sends to directly are few ([`Grid`]); a message of the first hop is taken when its items are in the
-//! buffers of the second. A message of the last hop is taken when the sink has had its items. The second hop waits for
-//! nobody but sinks, and a sink only for ports that come after its own, so somebody always gets on: no deadlock.
+//! A port has a buffer for each rank that it sends to directly. A full buffer leaves as one message. The next message to that
+//! target leaves only after the target has acknowledged the first. So at most one message of each sender waits at a rank, and
+//! the plan bounds the memory of a rank, whatever the other ranks send. In large jobs an item travels in two hops, so that a
+//! rank sends to few ranks directly ([`Grid`]). A message of the first hop is acknowledged when its items are in the
+//! buffers of the second hop, a message of the last hop when the sink has taken its items. The second hop waits only for
+//! sinks, and a sink only for ports that were made after its own, so there is always one that can proceed: no deadlock.
 //!
-//! Items have one width, or are records of different lengths ([`Form`]). What is longer than a buffer no port carries: its
-//! user sends it in a message of its own.
+//! Items have one width, or are records of different lengths ([`Form`]). A port does not carry an item that is longer than a
+//! buffer: the caller sends it in a message of its own.
 //!
-//! Everything happens in handlers and in the calls of the port's owner, so a rank that waits for anything takes part. What a
-//! rank only passes on, or answers, leaves by itself where that hop is *eager*: at the end of a handler, as soon as the target
-//! has taken what came before.
+//! A port makes progress in handlers and in the calls of its owner, so every rank that waits for anything takes part. Items that
+//! a rank passes on, and its answers, leave without such a call where their hop is *eager*: at the end of a handler, as soon as
+//! the target has acknowledged the previous message.
 
 mod grid;
 #[cfg(test)]
@@ -42,7 +42,7 @@ use self::parcel::{Parcel, Post};
 /// How a port is to be made.
 pub(crate) struct Plan {
     pub(crate) form: Form,
-    /// Bytes of buffers, here and for what comes in.
+    /// Bytes of buffers, for items of this rank and for incoming messages.
     pub(crate) memory: usize,
     /// Most items of a buffer, and most bytes.
     pub(crate) items: usize,
@@ -50,27 +50,27 @@ pub(crate) struct Plan {
     /// After which time items leave though their buffer is not full.
     pub(crate) age: Duration,
     pub(crate) route: Route,
-    /// Which buffers leave by themselves as soon as they may, full or not.
+    /// Which buffers leave as soon as their target has taken the previous message, full or not.
     pub(crate) eager: Eager,
-    /// How items for the same thing become one before they leave, if they may.
+    /// How items with equal keys are joined before they leave, if they may be joined.
     pub(super) merge: Option<Merge>,
 }
 
-/// Whose buffers leave by themselves.
+/// Which buffers leave without being full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eager {
-    /// None: all ranks take part in what makes them leave.
+    /// None: all ranks take part in the call that makes them leave.
     Nobody,
-    /// Those of ranks that pass items on. Their own go the same way.
+    /// Those in which ranks pass items on. The own items of these ranks go the same way.
     Between,
     /// All.
     Everybody,
 }
 
-/// What a plan comes to.
+/// The sizes that follow from a plan.
 struct Room {
     grid: Grid,
-    /// Bytes of the least item of its first hop, which carries its target, and of items that a message has room for.
+    /// Bytes of the smallest item on its first hop, with its target; and bytes of items that a message has room for.
     wide: usize,
     most: usize,
     hops: usize,
@@ -81,13 +81,13 @@ struct Room {
     memory: usize,
 }
 
-/// Messages of items that there may be here of a hop and a rank: one in its buffer; one that left that and waits for room on
-/// the network; one from there that was not taken yet.
+/// Most messages of items at this rank for each hop and rank: one in the buffer, one that has left the buffer and waits for
+/// room on the network, and one from that rank that was not taken yet.
 const MESSAGES: usize = 3;
 
 impl Plan {
-    /// The same with buffers of no more than `bytes`: where messages are not equally large at all ranks, what all have room
-    /// for, since what has room in a sender's buffer has to have room in those it passes.
+    /// The same plan with buffers of at most `bytes`. If the largest message differs between ranks, `bytes` is the least of them:
+    /// an item that fits into its sender's buffer must also fit into the buffers that it passes.
     pub(crate) fn at_most(self, bytes: usize) -> Plan {
         Plan { bytes: self.bytes.min(bytes), ..self }
     }
@@ -120,11 +120,11 @@ impl Plan {
     }
 }
 
-/// Takes items that have arrived, several in one slice, and tells how many bytes of them it took. For the rest it is asked
+/// Takes items that have arrived, several in one slice, and returns how many bytes of them it took. For the rest it is called
 /// again when something has changed.
 pub(crate) type Sink = Box<dyn FnMut(&[u8]) -> usize>;
 
-/// Of the first hop, and of the last.
+/// Numbers of the first hop and of the last.
 const FIRST: usize = 0;
 const LAST: usize = 1;
 /// Bytes of the target that an item carries on its first hop.
@@ -141,10 +141,10 @@ struct State {
     inbox: VecDeque<(usize, usize, Vec<u8>, usize)>,
     sink: Sink,
     age: Duration,
-    /// Of each hop: buffers leave as soon as they may, full or not; and whether that stays so.
+    /// For each hop: whether buffers leave as soon as they may, full or not (`flushing`), and whether that is always so (`eager`).
     flushing: [bool; 2],
     eager: [bool; 2],
-    /// Ranks that have closed the port, as far as records for them have told.
+    /// Ranks that have closed the port. This rank learns of them when a record for them is lost.
     lost: BTreeSet<usize>,
 }
 
@@ -162,7 +162,7 @@ impl State {
         self.legs[FIRST].put(via, [&target, item], now, self.form, self.number, posts)
     }
 
-    /// Whether an item of so many bytes for `to` has room now.
+    /// Whether an item of `len` bytes for `to` has room now.
     fn has_room(&self, to: usize, len: usize) -> bool {
         if to == self.grid.rank() {
             return true;
@@ -176,7 +176,7 @@ impl State {
         record::room(self.legs[FIRST].full() - if self.grid.is_direct() { 0 } else { TARGET })
     }
 
-    /// Lets go what leaves by itself.
+    /// Sends the buffers of hops whose buffers leave without being full.
     fn flush(&mut self, posts: &mut Vec<Post>) {
         for (leg, _) in self.legs.iter_mut().zip(self.flushing).filter(|(_, flushing)| *flushing) {
             leg.flush(Duration::MAX, Duration::ZERO, self.form, self.number, posts);
@@ -218,12 +218,12 @@ struct Ports {
     /// Numbers given so far: the same on every rank, since ports are made together, also those that come to nothing.
     made: Cell<u64>,
     open: RefCell<BTreeMap<u64, Rc<RefCell<State>>>>,
-    /// Messages that are to leave, and what else sinks want to be sent.
+    /// Messages to be sent, and other messages that sinks want to send.
     posts: RefCell<Vec<Post>>,
     errands: RefCell<Vec<Errand>>,
-    /// The time, as this rank last looked.
+    /// The time at this rank's last reading of the clock.
     now: Cell<Duration>,
-    /// What went wrong in a handler.
+    /// An error of a handler.
     fault: RefCell<Option<Error>>,
     /// Bytes in parcels that are being sent, and the most bytes there ever were.
     #[cfg(test)]
@@ -254,7 +254,7 @@ impl Ports {
     /// Takes in a message, and whatever can be done after it.
     fn receive(&self, from: usize, rank: usize, parcel: Parcel) {
         let Some(port) = self.get(parcel.port) else {
-            // Its owner has closed it: nobody is to wait for that.
+            // The port is closed here: acknowledge the parcel, so that no rank waits for it.
             if !parcel.is_taken() && !parcel.is_lost() {
                 let mut posts = vec![Post { to: from, parcel: Parcel::taken(parcel.port, parcel.hop()) }];
                 if parcel.is_records() {
@@ -279,7 +279,7 @@ impl Ports {
         self.advance();
     }
 
-    /// Lets all ports go on, the last made first: others may wait for them.
+    /// Advances all ports, the last made first, because earlier ports may wait for later ones.
     fn advance(&self) {
         let ports: Vec<_> = self.open.borrow().values().rev().map(Rc::clone).collect();
         let mut posts = Vec::new();
@@ -290,7 +290,7 @@ impl Ports {
         self.posts.borrow_mut().append(&mut posts);
     }
 
-    /// Sends what is to leave. That may deliver messages, so nothing is borrowed meanwhile.
+    /// Sends all waiting messages and errands. Sending may deliver messages, so nothing is borrowed meanwhile.
     fn dispatch(&self, by: &By<'_>) -> Result<()> {
         loop {
             let (posts, errands) = (self.posts.take(), self.errands.take());
@@ -311,7 +311,7 @@ impl Ports {
         }
     }
 
-    /// Sends what is to leave and finds room now. The rest stays for [`Ports::dispatch`].
+    /// Sends the waiting messages that find room now. The rest stays for [`Ports::dispatch`].
     fn dispatch_now(&self, world: &World) -> Result<()> {
         let mut posts = VecDeque::from(self.posts.take());
         let mut outcome = Ok(());
@@ -332,8 +332,8 @@ impl Ports {
     }
 }
 
-/// What becomes of records for a closed port: who sent one to this rank is told, others pass. What is left here of its
-/// buffers' bounds is that of the message that brought them.
+/// Handles records for a closed port: the sender of a record for this rank is told, records for other ranks are passed on. A
+/// closed port has no buffers: only the size of the incoming message bounds the size of what is passed on.
 #[cold]
 fn lose(rank: usize, port: u64, hop: usize, bytes: &[u8], posts: &mut Vec<Post>) {
     let prefix = if hop == FIRST { TARGET } else { 0 };
@@ -373,7 +373,7 @@ impl By<'_> {
     }
 }
 
-/// What a sink wants to be sent beside items, since it cannot send itself.
+/// A message beside items that a sink wants to send. The port sends it, because a sink cannot.
 type Errand = Box<dyn FnOnce(&By<'_>) -> Result<()>>;
 
 /// Where sinks leave it.
@@ -389,7 +389,7 @@ impl Errands {
     }
 }
 
-/// What a parcel does where it arrives.
+/// Handles a parcel at its target.
 fn receive(context: &Context<'_>, parcel: Parcel) {
     let Some(ports) = context.state::<Rc<Ports>>() else { return };
     ports.receive(context.from(), context.rank(), parcel);
@@ -399,7 +399,7 @@ fn receive(context: &Context<'_>, parcel: Parcel) {
     }
 }
 
-/// One byte in so many remembers where items wait that others can be joined to.
+/// One in this many bytes of a buffer's memory remembers where items wait that others can be joined to.
 const JOINS: usize = 16;
 
 /// How many ranks each node has, where there are several nodes, and ranks fill them in turn.
@@ -412,7 +412,7 @@ fn ranks_of_a_node(world: &World) -> Option<usize> {
 /// Items between two readings of the clock.
 const CLOCK_INTERVAL: u32 = 64;
 
-/// One rank's handle to a port. Dropping it closes the port here: what comes later is lost, but nobody waits for it.
+/// One rank's handle to a port. Dropping it closes the port here: items that come later are lost, and no rank waits for them.
 pub(crate) struct Port<'w> {
     world: &'w World,
     feed: Feed,
@@ -421,7 +421,7 @@ pub(crate) struct Port<'w> {
     pushes: Cell<u32>,
 }
 
-/// What it takes to push without waiting: for sinks of ports that were made before.
+/// A handle that pushes without waiting, for sinks of ports that were made before.
 #[derive(Clone)]
 pub(crate) struct Feed {
     ports: Rc<Ports>,
@@ -434,7 +434,7 @@ impl Feed {
         self.state.borrow().longest()
     }
 
-    /// Whether a record of so many bytes of its own for `to` has room now.
+    /// Whether a record with `len` bytes of payload for `to` has room now.
     pub(crate) fn has_room(&self, to: usize, len: usize) -> bool {
         self.state.borrow().has_room(to, record::size(len))
     }
@@ -453,8 +453,8 @@ impl Feed {
 }
 
 impl<'w> Port<'w> {
-    /// A port, which is open at this rank. Collective, and to be used only after all ranks have made theirs: a barrier is
-    /// the caller's to make.
+    /// A port, which is open at this rank. Collective. It may be used only after all ranks have made theirs: the caller has to
+    /// make a barrier.
     pub(crate) fn new(world: &'w World, operation: &'static str, plan: Plan, sink: Sink) -> Result<Port<'w>> {
         let ports = Ports::of(world);
         let number = ports.count();
@@ -492,18 +492,18 @@ impl<'w> Port<'w> {
         Ok(Port { world, _closing: Closing { feed: feed.clone(), number }, feed, memory, pushes: Cell::new(0) })
     }
 
-    /// Makes none, where other ranks may make one: their next has the number of this one's next.
+    /// Makes no port where other ranks may make one, and skips its number, so that the next ports of all ranks have one number.
     pub(super) fn skip(world: &World) {
         Ports::of(world).count();
     }
 
-    /// Most bytes at this rank: of items in buffers, in messages on their way out, and in such that were not taken yet; and
-    /// of what remembers where items wait.
+    /// Most bytes at this rank: of items in buffers, in messages on their way out, and in messages that were not taken yet; and
+    /// of the table that remembers where items wait.
     pub(crate) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Sends what handlers and calls have made ready.
+    /// Sends the messages that handlers and calls have made ready.
     fn dispatch(&self) -> Result<()> {
         self.feed.ports.dispatch(&By::World(self.world))
     }
@@ -529,8 +529,8 @@ impl<'w> Port<'w> {
         if self.feed.ports.posts.borrow().is_empty() { Ok(()) } else { self.dispatch() }
     }
 
-    /// As [`Port::push`], but does not wait for room, and makes no progress. What is to leave and finds no room on the network leaves in
-    /// later calls.
+    /// As [`Port::push`], but does not wait for room, and makes no progress. A buffer that should leave and finds no room on the network
+    /// leaves in a later call.
     ///
     /// # Errors
     /// As [`Port::push`]; [`Error::WouldBlock`]: the item is not taken.
@@ -561,7 +561,7 @@ impl<'w> Port<'w> {
         self.feed.put(to, item)
     }
 
-    /// Polls until `done` holds, sending what gets ready meanwhile.
+    /// Polls until `done` holds, and sends messages that become ready meanwhile.
     fn wait_for(&self, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         let mut sent = self.dispatch();
         while sent.is_ok() {
@@ -579,7 +579,7 @@ impl<'w> Port<'w> {
         sent
     }
 
-    /// Delivers what has come, and sends what is old enough.
+    /// Delivers messages that have come, and sends buffers that are old enough.
     pub(crate) fn progress(&self) -> Result<()> {
         self.world.poll()?;
         let now = self.world.elapsed();
@@ -590,7 +590,7 @@ impl<'w> Port<'w> {
         self.dispatch()
     }
 
-    /// Makes ready what is older than `age`, of these hops.
+    /// Makes the buffers of these hops ready that are older than `age`.
     fn flush(&self, hops: std::ops::RangeInclusive<usize>, now: Duration, age: Duration) {
         let mut state = self.feed.state.borrow_mut();
         let state = &mut *state;
@@ -598,7 +598,7 @@ impl<'w> Port<'w> {
         state.legs[hops].iter_mut().for_each(|leg| leg.flush(now, age, state.form, state.number, &mut posts));
     }
 
-    /// Sends all that is in buffers, as soon as their targets have taken what came before. Does not wait for that.
+    /// Sends each buffer as soon as its target has taken the previous message. Does not wait for that.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.flush(FIRST..=LAST, Duration::MAX, Duration::ZERO);
         self.dispatch()
@@ -653,7 +653,7 @@ impl<'w> Port<'w> {
         self.world
     }
 
-    /// The first rank of those, or whether `rank` is one.
+    /// The lowest rank that is known to have closed the port.
     pub(crate) fn first_lost(&self) -> Option<usize> {
         self.feed.state.borrow().lost.first().copied()
     }
@@ -662,13 +662,13 @@ impl<'w> Port<'w> {
         self.feed.state.borrow().lost.contains(&rank)
     }
 
-    /// What a sink of a port made before needs to push here.
+    /// A handle by which the sink of a port that was made before pushes here.
     pub(crate) fn feed(&self) -> Feed {
         self.feed.clone()
     }
 }
 
-/// Closes a port when it is dropped, of which it needs no world.
+/// Closes a port when it is dropped. This needs no world.
 struct Closing {
     feed: Feed,
     number: u64,
@@ -682,8 +682,8 @@ impl Drop for Closing {
         if !state.form.is_records() {
             return;
         }
-        // Somebody may wait for records that lie here. They wait for word that another message was taken, or for a call of
-        // this rank: that sends them.
+        // Another rank may wait for records that are still here. They wait until a message is acknowledged, or for a call of
+        // this rank. Dropping the port is that call: it sends them.
         let mut posts = Vec::new();
         state.legs.iter_mut().for_each(|leg| leg.clear(state.form, self.number, &mut posts));
         for (from, hop, bytes, done) in state.inbox.drain(..) {

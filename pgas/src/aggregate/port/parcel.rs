@@ -12,20 +12,20 @@ pub(super) struct Post {
     pub(super) parcel: Parcel,
 }
 
-/// Items of a port, or word about some.
+/// Items of a port, or a notice about items.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Parcel {
     pub(super) port: u64,
-    /// The hop, whether items are records, and whether this is word.
+    /// The hop, whether items are records, and whether this is a notice.
     kind: u8,
     bytes: Bytes,
 }
 
 /// Marks records.
 const RECORDS: u8 = 2;
-/// Marks word that a message was taken.
+/// Marks the notice that a message was taken.
 const TAKEN: u8 = 4;
-/// Marks word that records came too late: the port is closed.
+/// Marks the notice that records came too late: the port is closed.
 const LOST: u8 = 8;
 
 impl Parcel {

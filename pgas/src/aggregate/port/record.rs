@@ -1,4 +1,4 @@
-//! What a port carries: items of one width, or records, which say how long they are and who sent them.
+//! The contents of a port: items of one width, or records that contain their length and their sender.
 
 /// Bytes before a record's own: the length of both, and the sender.
 const HEAD: usize = 2 * size_of::<u32>();
@@ -6,7 +6,7 @@ const HEAD: usize = 2 * size_of::<u32>();
 /// How items begin and end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Each has so many bytes.
+    /// Each item has this many bytes.
     Fixed(usize),
     /// Each is a [`Record`].
     Records,
@@ -43,7 +43,7 @@ impl<'a> Record<'a> {
         Some(Record { from: u32::from_ne_bytes(*head.last_chunk()?) as usize, body })
     }
 
-    /// Its bytes, with those before its own.
+    /// Its bytes, with its head.
     pub(crate) fn size(&self) -> usize {
         HEAD + self.body.len()
     }
@@ -96,7 +96,7 @@ impl Draft {
     }
 }
 
-/// Bytes of a record with so many of its own.
+/// Bytes of a record with `len` bytes of payload.
 pub(super) fn size(len: usize) -> usize {
     HEAD + len
 }
@@ -106,7 +106,7 @@ pub(super) fn room(size: usize) -> usize {
     size.saturating_sub(HEAD)
 }
 
-/// Least bytes of a buffer of records: for what says how others fared.
+/// Least bytes of a buffer of records: room for a record that reports the outcome of others.
 pub(super) const LEAST: usize = 64;
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
         let found: Vec<_> = Record::all(&bytes).map(|record| (record.from, record.body.to_vec())).collect();
         assert_eq!(found, [(7, vec![]), (7, vec![1]), (7, vec![300u32 as u8; 300])]);
         assert_eq!(Record::all(&bytes[..bytes.len() - 1]).count(), 2);
-        // Shorter than what stands before it.
+        // A length that is shorter than the record's own head.
         assert!(Record::first(&[4, 0, 0, 0, 1, 0, 0, 0, 9]).is_none() && Record::first(&[0; 20]).is_none());
         assert_eq!(Form::Fixed(3).first(&[1, 2, 3, 4]), Some(&[1, 2, 3][..]));
         assert_eq!(Form::Fixed(3).first(&[1, 2]), None);

@@ -1,4 +1,4 @@
-//! Gather plans: who needs which elements of whom, found once and used many times.
+//! Gather plans: which rank needs which elements of which other rank, found once and used many times.
 
 mod requests;
 mod runs;
@@ -21,16 +21,16 @@ const SHORT: usize = 8;
 /// The pattern of an irregular read that is repeated: made once from a list of elements, executed as often as the elements
 /// change. PETSc's `VecScatter`, Trilinos' `Import`.
 ///
-/// Making a plan tells each rank what the others want of it. An execution then sends, from every rank to every rank that wants
+/// Making a plan tells each rank which of its elements the others want. An execution then sends, from every rank to every rank that wants
 /// something there, one packed message with the elements, each once, however often it is listed. A rank waits for the ranks that it
-/// has elements from, and for nobody else: there is no barrier. [`GatherPlan::start`] and [`Gathering::finish`] are the two
+/// has elements from, and for no other: there is no barrier. [`GatherPlan::start`] and [`Gathering::finish`] are the two
 /// halves, between which the program computes what needs no remote element.
 ///
 /// For indices that are used once [`GlobalArray::gather`](super::GlobalArray::gather) is the better call; for the borders of blocks,
 /// [`Ghosts`](super::Ghosts).
 ///
-/// A plan holds, at every rank, memory for twice as many elements as the rank with most remote ones has of them, and four
-/// words for each rank of the world.
+/// At every rank a plan takes memory for twice the largest number of remote elements that any rank has in the plan, and
+/// four words for each rank of the world.
 ///
 /// # Examples
 /// A sparse product: each rank multiplies its own columns while the others' entries are in flight.
@@ -62,12 +62,12 @@ const SHORT: usize = 8;
 /// # Ok(()) })?.into_iter().collect() }
 /// ```
 pub struct GatherPlan<T> {
-    /// Two halves, for even and odd executions. What is in a half is overwritten when all elements of it have been copied out.
+    /// Two halves, for even and odd executions. A half is overwritten after all its elements have been copied out.
     inbox: Symmetric<T>,
     half: usize,
     /// Rung by a source when its elements are in the inbox; one bell for each half.
     arrived: [Bell; 2],
-    /// Rung at a source by a destination that sends it nothing itself, when it has copied a half. See [`GatherPlan::send`].
+    /// A destination that sends nothing to a source rings this at the source when it has copied a half. See [`GatherPlan::send`].
     copied: Option<[Bell; 2]>,
     /// Elements of this rank.
     own: usize,
@@ -80,20 +80,20 @@ pub struct GatherPlan<T> {
     silent_sources: Vec<usize>,
     /// Destinations that send this rank nothing.
     silent_destinations: u64,
-    /// Where own elements go in what was asked for, and where those of the inbox go.
+    /// Where own elements go in the requested list, and where those of the inbox go.
     local: Vec<Pair>,
     remote: Vec<Pair>,
     /// Remote elements, each once.
     remote_len: usize,
     /// Own elements that were asked for, as they were when the execution started.
     kept: Vec<T>,
-    /// For what does not lie together.
+    /// Room to pack elements that are not contiguous.
     packed: Vec<T>,
     started: u64,
     finished: u64,
 }
 
-/// What goes to one rank.
+/// The elements that go to one rank.
 struct Send {
     rank: usize,
     /// Place in the half of the inbox there.
@@ -194,12 +194,12 @@ impl<T: Pod> GatherPlan<T> {
         &self.sources
     }
 
-    /// Sends what other ranks want of `own`: this rank's elements in the layout, as [`GlobalArray::local`](super::GlobalArray::local)
-    /// of an array without ghost layers, or any vector of that length. They are taken as they are now, and may be changed as soon as
-    /// this returns.
+    /// Sends the elements of `own` that other ranks want. `own` is this rank's elements in the layout, as
+    /// [`GlobalArray::local`](super::GlobalArray::local) of an array without ghost layers, or any vector of that length. The caller may
+    /// change it as soon as this returns.
     ///
-    /// All ranks execute a plan as often, in the same order. This half waits only for ranks that want elements of here and have not
-    /// finished the execution before the last.
+    /// All ranks execute a plan equally often, in the same order. This half waits only for ranks that want elements of this rank and
+    /// have not finished the execution before the last.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another length; then nothing was sent, and others wait for this execution. As
@@ -233,14 +233,14 @@ impl<T: Pod> GatherPlan<T> {
 
     /// Execution n writes to half n mod 2 of the destinations' inboxes, so each must have copied execution n - 2. A destination that is
     /// a source too has said so by sending execution n - 1, which this rank has finished: it starts an execution when it
-    /// has finished the one before. Any other destination rings a bell. So nobody is two executions ahead of a rank that it sends to,
-    /// and a bell has been rung by all before anyone rings it again: its count tells how many executions are complete.
+    /// has finished the one before. Any other destination rings a bell. So no rank is two executions ahead of a rank that it sends to,
+    /// and all have rung a bell before one rings it again: its count tells how many executions are complete.
     fn send(&mut self, own: &[T]) -> Result<()> {
         let turn = (self.started % 2) as usize;
         if let (Some(copied), true) = (&self.copied, self.silent_destinations > 0) {
             copied[turn].wait(self.started / 2 * self.silent_destinations)?;
         }
-        // Started, whatever becomes of it: destinations may have heard.
+        // The execution counts as started even if it fails below: destinations may have been told.
         self.started += 1;
         self.kept.clear();
         self.local.iter().for_each(|pair| self.kept.extend_from_slice(&own[pair.from..][..pair.count]));
@@ -265,7 +265,7 @@ impl<T: Pod> GatherPlan<T> {
         if self.started > self.finished { self.receive(|_, _| ()) } else { Ok(()) }
     }
 
-    /// Waits until all sources have sent; lets `copy` take what came, from this place of the inbox on; then lets them send again.
+    /// Waits until all sources have sent; lets `copy` take their elements, from this place of the inbox on; then lets them send again.
     fn receive(&mut self, copy: impl FnOnce(&mut Self, usize)) -> Result<()> {
         let turn = (self.finished % 2) as usize;
         if !self.sources.is_empty() {

@@ -1,4 +1,4 @@
-//! Making a plan: each rank tells the owners what it wants.
+//! Making a plan: each rank tells the owners which elements it wants.
 
 use bellwether_runtime::{Error, Result, World};
 
@@ -7,7 +7,7 @@ use crate::array::{Layout, check_alike};
 
 const OPERATION: &str = "making a gather plan";
 
-/// What a rank wants, by owner.
+/// The elements that a rank wants, by owner.
 pub(super) struct Wanted {
     /// Remote elements, each once, as rank and place there: in the order of these, and so of the inbox.
     pub(super) remote: Vec<(usize, usize)>,
@@ -43,7 +43,7 @@ impl Wanted {
     }
 }
 
-/// What another rank wants of this one.
+/// The elements of this rank that another rank wants.
 pub(super) struct Asked {
     pub(super) rank: usize,
     /// Place in the half of the inbox there.
@@ -60,7 +60,7 @@ pub(super) fn check<const D: usize>(world: &World, layout: &Layout<D>, numbers: 
     }
     check_alike(world, "the layout of a gather plan", layout, &layout.to_string())?;
     let outside = numbers.iter().position(|number| *number >= layout.len());
-    // 0 on ranks whose numbers are good, as rank 0 is below all that are told.
+    // 0 on ranks whose numbers are good. A lower rank has a larger value, so the maximum names the lowest rank with an error.
     let mut worst = [outside.map_or(0, |_| world.size() - world.rank()) as u64];
     world.allreduce(&mut worst, u64::max)?;
     if let Some(at) = outside {
@@ -76,8 +76,8 @@ pub(super) fn check<const D: usize>(world: &World, layout: &Layout<D>, numbers: 
     }
 }
 
-/// Sends each owner the places that are wanted of it; returns what the others want of this rank, in the order of ranks.
-/// Collective.
+/// Sends each owner the places of its elements that this rank wants; returns what the others want of this rank, in the order of
+/// ranks. Collective.
 pub(super) fn tell_owners(world: &World, wanted: &Wanted) -> Result<Vec<Asked>> {
     let (rank, ranks) = (world.rank(), world.size());
     // From each rank: how many elements it wants, and their place in its inbox; then where it may put its request.

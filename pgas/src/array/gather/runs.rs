@@ -1,4 +1,4 @@
-//! What lies together is copied together.
+//! Runs of contiguous elements, each copied in one piece.
 
 /// Neighbouring elements that go to neighbouring places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 //! 2. [`State::Copying`], by the neighbour;
 //! 3. [`State::Copied`], by the neighbour: the owner's call may return.
 //!
-//! If the neighbour does not begin to copy within some polls, the owner puts the border into its inbox and makes the word
-//! [`State::Sent`] in place of 2. So it never waits for what the neighbour's program does between the start of its exchange and the end.
+//! If the neighbour does not begin to copy within some polls, the owner puts the border into the neighbour's inbox and sets the word
+//! to [`State::Sent`] in place of 2. So the owner never waits for the program of the neighbour between start and end of its exchange.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const POLLS: u32 = 1000;
 /// take a system call.
 const YIELDS: u32 = 1000;
 
-/// What has become of a border in an exchange.
+/// The state of a border in an exchange.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Sent,

@@ -30,12 +30,12 @@ pub struct Ghosts<const D: usize> {
 }
 
 impl<const D: usize> Ghosts<D> {
-    /// So many elements on each side in each dimension; not periodic, with corners.
+    /// Layers of `width` elements on each side in each dimension; not periodic, with corners.
     pub fn new(width: [usize; D]) -> Ghosts<D> {
         Ghosts { width, periodic: [false; D], corners: true }
     }
 
-    /// In which dimensions the array goes on at its other end. Elsewhere ghost layers beyond the array's ends stay as
+    /// The dimensions in which the array is periodic. In the others ghost layers beyond the array's ends stay as
     /// the program sets them.
     pub fn periodic(self, periodic: [bool; D]) -> Ghosts<D> {
         Ghosts { periodic, ..self }
@@ -52,25 +52,25 @@ impl<const D: usize> Ghosts<D> {
     }
 }
 
-/// What goes to one neighbour, and what comes from there.
+/// The elements that go to one neighbour, and those that come from it.
 struct Route<const D: usize> {
     rank: usize,
-    /// What goes there, in the local box, and its place in the inbox there.
+    /// The elements to send, in the local box, and their place in the inbox there.
     send: Region<D>,
     to: usize,
-    /// Where what comes from there belongs, and its place in the inbox here.
+    /// Where the received elements belong, and their place in the inbox here.
     receive: Region<D>,
     from: usize,
     /// The way without the inbox, if there is one.
     direct: Option<Direct<D>>,
 }
 
-/// What an array with ghost layers has beside its elements.
+/// The state of an array with ghost layers beside its elements.
 ///
-/// What neighbours send lands in an inbox, never in an array that somebody may have a slice of. There are two halves,
-/// used in turn, each with a bell. A rank begins exchange n when it has finished n - 1, for which it needed all its
-/// neighbours to have begun that, and so to have finished n - 2 and emptied its half. And it rings a bell again only
-/// when all have rung it: nobody is two exchanges ahead of a neighbour.
+/// Neighbours write into an inbox, never into an array, of which the program may have a slice. There are two halves,
+/// used in turn, each with a bell. A rank begins exchange n after it has finished n - 1. It has finished n - 1 only after all its
+/// neighbours began n - 1, so they have finished n - 2 and emptied the half that exchange n uses. A rank rings a bell again only
+/// when all have rung it: no rank is two exchanges ahead of a neighbour.
 ///
 /// Where a rank starts and finishes an exchange in one call, its neighbours may read its border in place ([`direct`]).
 pub(super) struct Halo<T, const D: usize> {
@@ -86,7 +86,7 @@ pub(super) struct Halo<T, const D: usize> {
     finished: u64,
     /// The words of borders that neighbours copy, which `routes` point to.
     _words: Symmetric<u64>,
-    /// For what does not lie together.
+    /// Room to pack borders that are not contiguous.
     packed: Vec<T>,
 }
 
@@ -232,7 +232,7 @@ impl<T: Pod, const D: usize> Pending<'_, T, D> {
         self.array.local()
     }
 
-    /// As [`GlobalArray::local_mut`]. What was sent is what was there before.
+    /// As [`GlobalArray::local_mut`]. The exchange has sent the elements as they were before.
     #[inline]
     pub fn local_mut(&mut self) -> &mut [T] {
         self.array.local_mut()
@@ -302,7 +302,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
     /// Sends borders and rings, or lets neighbours copy them where there is a way, which [`Halo::conclude`] ends.
     fn send(&mut self, array: &GlobalArray<T, D, Local>, directly: bool) -> Result<()> {
         let turn = self.turn(self.started);
-        // Begun, whatever becomes of it: neighbours may have heard.
+        // The exchange counts as begun even if it fails below: neighbours may have been told.
         self.started += 1;
         for routes in self.routes.chunk_by(|a, b| a.rank == b.rank) {
             for route in routes {
@@ -357,7 +357,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
         }
     }
 
-    /// Where the half of the inbox begins that belongs to the exchange after so many.
+    /// The start of the half of the inbox for the exchange that follows `exchanges` exchanges.
     fn turn(&self, exchanges: u64) -> usize {
         exchanges as usize % 2 * self.half
     }
@@ -381,12 +381,12 @@ fn put<T: Pod, const D: usize>(
     inbox.put_slice(route.rank, to, packed)
 }
 
-/// What a rank sends in a direction: its outermost elements there, in its local box.
+/// The elements that a rank sends in a direction: its outermost elements there, in its local box.
 fn border<const D: usize>(own: [usize; D], width: [usize; D], direction: [isize; D]) -> Region<D> {
     region(own, width, direction, |d| [width[d], own[d]])
 }
 
-/// What a rank receives from a direction: its ghost layer there, in its local box.
+/// The elements that a rank receives from a direction: its ghost layer there, in its local box.
 fn layer<const D: usize>(own: [usize; D], width: [usize; D], direction: [isize; D]) -> Region<D> {
     region(own, width, direction, |d| [0, own[d] + width[d]])
 }

@@ -263,7 +263,7 @@ impl Axis {
         })
     }
 
-    /// The runs of a range of what `part` has, in order.
+    /// The runs of the range `locals` of the indices of `part`, in order.
     pub fn runs_of(&self, part: usize, locals: Range<usize>) -> impl Iterator<Item = Run> + '_ {
         let mut next = locals.start;
         std::iter::from_fn(move || {

@@ -40,7 +40,7 @@ pub fn near_square<const D: usize>(ranks: usize, fixed: [usize; D]) -> Result<[u
     Ok(fixed.map(|side| if side > 0 { side } else { sides.next().expect("a side for each that is free") }))
 }
 
-/// What divides `number`, in order.
+/// The divisors of `number`, in order.
 pub(super) fn divisors(number: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (1..).take_while(|n| n * n <= number).filter(|n| number.is_multiple_of(*n)).collect();
     let others: Vec<usize> = all.iter().rev().map(|n| number / n).filter(|n| n * n != number).collect();
@@ -91,7 +91,7 @@ mod tests {
             [[1, 1, 1], [7, 1, 1], [2, 2, 2], [3, 2, 2], [5, 3, 2], [4, 4, 4]]
         );
         assert_eq!(near_square(9, [0]).expect("a grid"), [9]);
-        // A prime, a square, and as many divisors as a number of so many bits has.
+        // A prime, a square, and a number with the most divisors for its bits.
         assert_eq!(two(4_294_967_291), [4_294_967_291, 1]);
         assert_eq!(two(65_535 * 65_535), [65_535, 65_535]);
         assert_eq!(three(3_491_888_400), [1540, 1530, 1482]);

@@ -21,11 +21,11 @@ pub enum Distribution {
     Block,
     /// Index `i` belongs to part `i mod parts`.
     Cyclic,
-    /// Blocks of so many indices are dealt out in turn.
+    /// Blocks of this many indices are dealt out in turn.
     BlockCyclic(usize),
     /// Each has neighbouring indices, as many as its weight asks for. A weight may be zero.
     Uneven(Vec<f64>),
-    /// Each has neighbouring indices, so many. A number may be zero.
+    /// Each part has neighbouring indices, as many as its number says. A number may be zero.
     Sizes(Vec<usize>),
 }
 
@@ -33,8 +33,8 @@ pub enum Distribution {
 ///
 /// Each dimension is distributed for itself along one side of a grid of ranks; the ranks are numbered through the grid
 /// as elements through an array, the last dimension fastest. A layout is a value: making one is local, and costs memory
-/// for weights only. Equal layouts have every element at the same place; of two that are told in different ways that is not
-/// looked at, but for dimensions that one rank has alone.
+/// for weights only. Equal layouts have every element at the same place. Layouts that are described in different ways count as
+/// different, even if their places are the same, except in dimensions that one rank has alone.
 ///
 /// # Examples
 /// ```
@@ -272,7 +272,7 @@ impl<const D: usize> Layout<D> {
         Some((rank, local))
     }
 
-    /// Elements in each dimension of what `rank` has.
+    /// Elements of `rank` in each dimension.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -313,7 +313,7 @@ impl<const D: usize> Layout<D> {
         inside.then(|| std::array::from_fn(|d| self.axes[d].global(place[d], local[d])))
     }
 
-    /// What `rank` has of a box inside, as a box of its own part.
+    /// The elements of `rank` in the box `region`, which is inside, as a box of its own part.
     pub(super) fn locals(&self, rank: usize, region: Region<D>) -> Region<D> {
         let place = self.place_of(rank);
         std::array::from_fn(|d| self.axes[d].locals(place[d], region.range(d))).into()

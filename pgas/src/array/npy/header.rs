@@ -1,12 +1,12 @@
 //! The header of a `.npy` file: NumPy Enhancement Proposal 1, and `numpy.lib.format`, versions 1.0 to 3.0.
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Headers and data begin at multiples of it.
+/// Headers and data begin at multiples of this, in bytes.
 const ALIGNMENT: usize = 64;
 /// Longest header that is looked at. Those of plain arrays have 118 bytes or little more.
 const LONGEST: usize = 1 << 20;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     /// Type of the elements, in NumPy's letters.

@@ -49,7 +49,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// The file gets its name when all of it is written and on disk; if that fails, what was there before stays.
     ///
     /// # Errors
-    /// [`Error::Agreed`], on every rank, with what the first rank said that failed; as [`World::barrier`].
+    /// [`Error::Agreed`], on every rank, with the text of the first rank that failed; as [`World::barrier`].
     ///
     /// # Examples
     /// ```
@@ -100,7 +100,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// every rank reads its own part. `layout` gets the extents, and says where the elements are to live.
     ///
     /// # Errors
-    /// [`Error::Agreed`], on every rank, with what the first rank said that failed: a file that is not there, is
+    /// [`Error::Agreed`], on every rank, with the text of the first rank that failed: the file is not there, is
     /// foreign, truncated, has elements of another type or byte order, or another number of dimensions.
     /// [`Error::InvalidArgument`] for a layout of other extents. As [`GlobalArray::new`].
     #[track_caller]
@@ -226,7 +226,7 @@ fn check_descr<T: NpyElement>(found: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A file that has not got its name yet. Rank 0 takes it away unless it gets one.
+/// A file under a temporary name. Rank 0 removes it unless it gets its final name.
 struct Part {
     path: PathBuf,
     made: bool,
@@ -249,7 +249,7 @@ impl Part {
     fn name(&mut self, path: &Path) -> io::Result<()> {
         std::fs::rename(&self.path, path)?;
         self.made = false;
-        // The name is on disk when the folder is.
+        // Syncing the folder makes the new name durable.
         File::open(folder_of(path))?.sync_all()
     }
 }
@@ -258,7 +258,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What went wrong with the file of this name, whose parts are written under another one.
+/// The error text for the file of this name, which is written in parts under another name.
 fn tell(path: &Path, error: &io::Error) -> String {
     let (path, folder) = (path.display(), folder_of(path));
     match error.kind() {

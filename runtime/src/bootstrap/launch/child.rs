@@ -46,7 +46,7 @@ pub(super) struct Streams<'a> {
     pub(super) kept: Option<BorrowedFd<'a>>,
 }
 
-/// What one child needs, all of it made beforehand: it must not allocate.
+/// Everything that a child needs, made before the child starts: it must not allocate.
 struct Plan<'a> {
     path: *const c_char,
     args: *const *const c_char,
@@ -106,7 +106,7 @@ impl Spawner {
         })
     }
 
-    /// Starts a rank, the host's `seat`-th, and gives its process and a descriptor for it, when it has begun to execute.
+    /// Starts a rank, the host's `seat`-th. Returns its process and a descriptor of the process when it has begun to execute.
     pub(super) fn spawn(
         &mut self,
         rank: usize,
@@ -197,7 +197,7 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
     unsafe { libc::_exit(127) }
 }
 
-/// All that is to be different in the rank from what it inherits.
+/// Changes everything in the rank that must differ from what it inherits.
 fn prepare(plan: &Plan<'_>) -> Result<(), (&'static str, c_int)> {
     let spawner = plan.spawner;
     let check = |result: c_int, step| {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a job could not be started. What had been started by then has been ended.
+/// Why a job could not be started. Ranks that had been started have been ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {

@@ -17,7 +17,7 @@ use super::spec::Stdin;
 pub(super) struct Input {
     null: OwnedFd,
     own: Option<OwnedFd>,
-    /// Given to rank 0 when we read the terminal for it.
+    /// The pipe that rank 0 reads if we read the terminal in its place.
     pipe: Option<OwnedFd>,
 }
 
@@ -62,13 +62,13 @@ impl Input {
         Ok((input, Some(Pump { terminal: copy, to, typed: Vec::new() })))
     }
 
-    /// What this rank is given as standard input.
+    /// The standard input of this rank.
     pub(super) fn of(&self, rank: usize) -> BorrowedFd<'_> {
         let first = self.pipe.as_ref().or(self.own.as_ref()).filter(|_| rank == 0);
         first.unwrap_or(&self.null).as_fd()
     }
 
-    /// A copy of what rank 0 is given, for this process to read from.
+    /// A copy of rank 0's standard input, for this process to read from.
     pub(super) fn own_copy(&self) -> Result<OwnedFd, LaunchError> {
         let copy = self.of(0).try_clone_to_owned();
         copy.map_err(|source| LaunchError::System { what: "copy of stdin", source })

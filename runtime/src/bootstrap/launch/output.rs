@@ -1,4 +1,4 @@
-//! What the ranks print: from their pipes, line by line, to our own standard output and error.
+//! The output of the ranks: from their pipes, line by line, to our own standard output and error.
 
 use std::collections::HashMap;
 use std::io;
@@ -137,7 +137,7 @@ impl Output {
         n
     }
 
-    /// Passes on the whole lines of what a rank has printed.
+    /// Passes on the whole lines that a rank has printed.
     pub(super) fn take(&mut self, source: Source, rank: usize, data: &[u8]) {
         let Some(stream) = self.streams[source.index()].get_mut(&rank) else { return };
         if source == Source::Out {
@@ -175,7 +175,7 @@ impl Output {
         self.repeats.deadline()
     }
 
-    /// Passes on what was held back for long enough, as it may not be a rank's last words.
+    /// Passes on lines that were held back for long enough: they may not be a rank's last words.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.deadline().is_some_and(|at| now >= at) {
             self.repeat(|repeats, _, out| repeats.expire(now, out));

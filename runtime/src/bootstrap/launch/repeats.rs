@@ -21,7 +21,7 @@ const BEGINNINGS: [&[u8]; 2] = [b"Error:", b"error:"];
 /// The last words of ranks that have failed, and the lines of running ranks that may become last words.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    /// Of ranks that run.
+    /// The lines of running ranks.
     open: BTreeMap<usize, Words>,
     /// The last words of ranks that failed.
     ended: Vec<Last>,
@@ -41,7 +41,7 @@ struct Words {
 struct Last {
     text: Vec<u8>,
     ranks: Vec<usize>,
-    /// What was dropped, as it would have been passed on; until the words of one of `ranks` have been.
+    /// The lines that were dropped, as they would have been passed on, until the words of one of `ranks` are passed on.
     dropped: Option<Vec<u8>>,
 }
 
@@ -123,7 +123,7 @@ impl Repeats {
         self.open.values().filter_map(|words| Some(words.held.as_ref()?.0 + PATIENCE)).min()
     }
 
-    /// Passes on what has been held back for long enough.
+    /// Passes on lines that have been held back for long enough.
     pub(super) fn expire(&mut self, now: Instant, out: &mut Vec<u8>) {
         for words in self.open.values_mut() {
             if let Some((_, held)) = words.held.take_if(|(since, _)| now >= *since + PATIENCE) {
@@ -132,7 +132,7 @@ impl Repeats {
         }
     }
 
-    /// Nothing more will come: passes on what nobody else has said.
+    /// Nothing more will come: passes on the lines that no other rank has printed.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         std::mem::take(&mut self.open).into_values().for_each(|words| release(Some(words), out));
         for last in &mut self.ended {

@@ -1,4 +1,4 @@
-//! What is said when a job did not end well: the first cause, then a line for each rank.
+//! The report of a job that has failed: the first cause, then a line for each rank.
 
 use std::fmt::Write;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) fn words(name: &str, cause: &Cause, ranks: &[RankEnd], last_lines: &[
             line(&mut text, format_args!("    {}", String::from_utf8_lossy(last)));
         }
     }
-    // Of a job the user ended there is nothing to find out; of a single rank all has been said.
+    // Print no statuses for a job that the user has ended, nor for a single rank: the cause says all.
     if ranks.len() > 1 && !matches!(cause, Cause::Signaled { .. } | Cause::OutputFailed { .. }) {
         statuses(&mut text, ranks, first);
     }

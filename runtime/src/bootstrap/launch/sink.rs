@@ -1,5 +1,5 @@
-//! Our own standard output and error, written to without ever waiting for the reader: while nobody
-//! reads, ranks must still be looked after.
+//! Our own standard output and error, written to without ever waiting for the reader: while no process reads our
+//! output, the ranks must still be supervised.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

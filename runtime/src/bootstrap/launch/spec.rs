@@ -1,4 +1,4 @@
-//! What a job is, and what its owner is told while it runs.
+//! The description of a job, and the calls by which its owner learns of events while it runs.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -74,7 +74,7 @@ impl<'a> JobSpec<'a> {
 /// Which CPUs a rank may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
-    /// Those this process may run on.
+    /// The CPUs that this process may run on.
     #[default]
     None,
     /// Rank i on the i-th of those CPUs, starting over when there are more ranks than CPUs.
@@ -195,7 +195,7 @@ pub trait Hooks {
     }
 }
 
-/// Hooks of a job that has no memory in common: nothing is handed out and nobody is told.
+/// Hooks of a job that has no memory in common: no environment is handed out, and no rank is told of deaths.
 #[derive(Debug, Default)]
 pub struct NoHooks;
 
@@ -241,7 +241,7 @@ pub enum Cause {
         /// The ranks that were still running.
         running: Vec<usize>,
     },
-    /// The user sent this signal and ranks ended of it, the first of them like this.
+    /// The user sent this signal, and ranks ended because of the signal, the first of them like this.
     Signaled {
         /// The signal.
         signal: i32,
@@ -255,9 +255,9 @@ pub enum Cause {
         /// How it ended, in words.
         why: String,
     },
-    /// What the ranks have in common is lost.
+    /// The memory that the ranks share is lost.
     MemoryLost {
-        /// What has happened to it, in words.
+        /// What has happened to the memory, in words.
         why: String,
     },
     /// Our standard output takes nothing more.
@@ -281,7 +281,7 @@ impl Cause {
     }
 }
 
-/// How a job ended. What there was to say about it has been said on standard error.
+/// How a job ended. The report about it has been printed on standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Why it failed; `None` when every rank ended with code 0, or where ranks [go on](Hooks::survives) after the death of others, when

@@ -1,4 +1,4 @@
-//! The supervisor: one loop over everything that can happen to a job.
+//! The supervisor: one loop that handles every event of a job.
 
 mod on_hosts;
 
@@ -27,21 +27,21 @@ use super::spec::{Cause, Ended, Hooks, JobSpec, Membership, Outcome, RankEnd};
 use super::strays::Strays;
 use super::token::Token;
 
-/// How often things are checked that nothing wakes us for.
+/// How often the loop checks for changes that cause no event.
 const TICK: Duration = Duration::from_millis(50);
 
 /// How often the job as a whole is checked.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// A second Ctrl-C this soon after the first is the same one, sent to us twice.
+/// A SIGINT this soon after another one is the same press of Ctrl-C, delivered twice.
 const SAME_PRESS: Duration = Duration::from_millis(100);
 
 /// Starts the ranks of a job, looks after them, and returns when the last has ended.
 ///
-/// Ranks' output goes to this process's own, whole lines at a time; a failure is told on standard
+/// Ranks' output goes to this process's own output, whole lines at a time; a failure is reported on standard
 /// error before this returns. The calling thread does all the work and must live as long as the job:
-/// the kernel kills the ranks when it ends. Signals meant for the job are taken from this thread, so
-/// a program with other threads should hold them back there.
+/// the kernel kills the ranks when that thread ends. Signals for the job are received on this thread, so
+/// a program with other threads should block them in those.
 ///
 /// # Errors
 ///
@@ -50,7 +50,7 @@ pub fn supervise(spec: &JobSpec<'_>, hooks: &mut dyn Hooks) -> Result<Outcome, L
     supervise_at(spec, hooks, None)
 }
 
-/// As [`supervise`], with the ranks on these hosts: as many on each as it takes, in their order.
+/// As [`supervise`], with the ranks on these hosts. The hosts are filled in order, each with as many ranks as it has room for.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ fn supervise_at(
     if spec.ranks == 0 {
         return Err(LaunchError::NoRanks);
     }
-    // What we have written so far belongs before what the ranks will write.
+    // Our own output so far must come before that of the ranks.
     let _ = io::stdout().flush();
     let mut job = Supervisor::prepare(spec, hooks, hosts)?;
     match job.run() {
@@ -83,7 +83,7 @@ fn supervise_at(
 /// A process that has been started.
 struct Rank {
     pid: i32,
-    /// Until it has ended.
+    /// `None` when the process has ended.
     process: Option<Process>,
     started: Instant,
     end: RankEnd,
@@ -98,39 +98,39 @@ enum Process {
 struct Supervisor<'a, 'b> {
     spec: &'a JobSpec<'b>,
     hooks: &'a mut dyn Hooks,
-    /// Starts the ranks, or the launchers of their hosts do.
+    /// Starts the ranks here, or has the launchers on the hosts start them.
     starter: Starter,
     epoll: OwnedFd,
     signals: SignalQueue,
     output: Output,
     input: Input,
     pump: Option<(Pump, Wait)>,
-    /// Input for a rank 0 on a host.
+    /// Our standard input, if rank 0 runs on another host.
     typed: Option<Typed>,
-    /// In the order in which they were started: rank r is number r.
+    /// Entry r is rank r: ranks are started in order.
     ranks: Vec<Rank>,
     live: usize,
     ending: Ending,
-    /// Set once, by whatever ends the job first, unless that is a rank.
+    /// Why the job ends, if the first cause is not the failure of a rank. Set once.
     cause: Option<Cause>,
     /// Ranks that failed, in the order of their deaths.
     failures: Vec<(usize, Cause)>,
-    /// Those of them that died while others went on.
+    /// The ranks of `failures` that died while the other ranks went on.
     deaths: Vec<usize>,
     /// A rank that returned 0 without ever joining: a failure only if others do join.
     absent: Option<usize>,
-    /// The last signal the user sent that usually ends a program.
+    /// The user's last signal of a kind that usually ends a program, and when it came.
     interrupt: Option<(i32, Instant)>,
     deadline: Option<Instant>,
-    /// When hosts that do not answer are given up.
+    /// When we stop waiting for hosts that do not answer.
     silence: Option<Instant>,
     _file_size: limits::FileSize,
-    // Dropped in this order: the group is killed, then what has left it.
+    // Dropped in this order: the guardian kills the process group, then `strays` ends the processes that have left the group.
     guardian: Guardian,
     strays: Option<Strays>,
 }
 
-/// What starts the ranks.
+/// The part that starts the ranks.
 enum Starter {
     Here(Box<Spawner>),
     Hosts(Links),
@@ -142,7 +142,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         hooks: &'a mut dyn Hooks,
         hosts: Option<(&[Host], States)>,
     ) -> Result<Supervisor<'a, 'b>, LaunchError> {
-        // A host costs three descriptors, as a rank does.
+        // A host uses three descriptors, as a rank does.
         let files = limits::allow_files(spec.ranks, hosts.as_ref().map_or(spec.ranks, |(hosts, _)| hosts.len()))?;
         let file_size = limits::FileSize::survive();
         limits::keep_children();
@@ -198,8 +198,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
     /// Runs the job until every rank has ended.
     fn run(&mut self) -> Result<(), LaunchError> {
         loop {
-            // Ranks are started between checks of those that run, so that a rank that dies early is
-            // noticed, and the rest not started.
+            // Start one rank at a time and check the running ranks in between: if a rank dies early,
+            // the rest is not started.
             let starting = self.to_start();
             match &self.starter {
                 Starter::Here(_) if starting => self.start_next()?,
@@ -215,7 +215,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Something the supervisor needs has failed: ends what has been started.
+    /// Ends the ranks that have been started, after an error of the supervisor itself.
     fn abandon(mut self) {
         self.signal_ranks(Signal::KILL);
         for process in self.ranks.iter_mut().filter_map(|rank| rank.process.take()) {
@@ -256,7 +256,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(())
     }
 
-    /// How long nothing needs doing unless something happens.
+    /// How long the loop may wait for an event. `None`: without limit.
     fn patience(&self) -> Option<Duration> {
         let now = Instant::now();
         let limit = self.deadline.filter(|_| !self.ending.told());
@@ -267,7 +267,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         times.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
     }
 
-    /// Waits for something to happen, at most so long, and deals with it.
+    /// Waits for events for at most `wait`, and handles them.
     fn turn(&mut self, wait: Option<Duration>) -> Result<(), LaunchError> {
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut events: Vec<epoll::Event> = Vec::with_capacity(256);
@@ -276,7 +276,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             Err(errno) => return Err(LaunchError::system("epoll_wait")(errno)),
         }
         let tokens: Vec<Token> = events.iter().map(|event| Token::of(event.data)).collect();
-        // Deaths first: peers wait to be told. The kernel lists them in the order they happened.
+        // Deaths first: peers wait to learn of them. The kernel lists them in the order in which they happened.
         for &token in &tokens {
             if let Token::Exit(rank) = token {
                 self.reap(rank);
@@ -300,7 +300,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         Ok(())
     }
 
-    /// Does what the clock demands.
+    /// Does what has become due.
     fn tick(&mut self) {
         let now = Instant::now();
         self.output.expire(now);
@@ -336,7 +336,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 self.cause = Some(Cause::OutputFailed { errno });
             }
             if fault == Errno::PIPE {
-                // Whoever read our output has gone, and needs no reports of broken pipes.
+                // The reader of our output has gone: print no further reports, of broken pipes for example.
                 self.output.silence();
             }
             self.ending.shorten(now);
@@ -351,22 +351,22 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             rank.end.told_to_end = Some(signal.as_raw());
         }
         self.signal_group(signal);
-        // One that is stopped heeds SIGTERM only when it goes on.
+        // A stopped process handles SIGTERM only after SIGCONT.
         self.signal_group(Signal::CONT);
         if signal == Signal::KILL {
             self.begin_silence(now);
         }
     }
 
-    /// To every process of the group: ranks that are scripts have children of their own.
+    /// Sends `signal` to every process of the group: a rank that is a script has children of its own.
     fn signal_group(&mut self, signal: Signal) {
         if signal == Signal::KILL {
-            // The guardian itself must stay until all have gone.
+            // Not to the group: the guardian belongs to it, and must live until all others have ended.
             return self.signal_ranks(signal);
         }
         match &mut self.starter {
             Starter::Here(_) => self.guardian.signal(signal),
-            // Our own group is that of the agents.
+            // The guardian's group here holds only the agents, which start the launchers on the hosts.
             Starter::Hosts(links) => links.signal(true, signal),
         }
     }
@@ -377,7 +377,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         for rank in &self.ranks {
             if let Some(Process::Here(process)) = &rank.process {
-                // It fails only for one that has just ended.
+                // Fails only for a process that has just ended.
                 let _ = pidfd_send_signal(process, signal);
             }
         }
@@ -400,16 +400,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 (None, Some(signal)) => Ended::Signaled(signal),
                 (None, None) => Ended::Exited(1),
             },
-            // Somebody else in this process has waited for it: how it ended is lost.
+            // Other code in this process has waited for the rank's process: how it ended is lost.
             Err(_) => Ended::Exited(1),
         };
         let _ = epoll::delete(&self.epoll, &process);
         self.note_end(number, ended);
     }
 
-    /// A rank has ended like this, and its process has been taken.
+    /// Records that a rank has ended like this. Its `process` has been taken.
     fn note_end(&mut self, number: usize, ended: Ended) {
-        // Asked before anybody is told: others may leave at once because of it, and then seem not to have counted on it.
+        // Ask before the peers are told of the end: they may leave at once because of it, and then no rank would seem to miss this one.
         let membership = self.hooks.membership(number);
         let missed = membership == Membership::Joined && self.others_go_on();
         let panicked = self.hooks.has_panicked(number);
@@ -429,13 +429,13 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let pid = self.ranks[number].pid;
         let survives = membership != Membership::Absent && self.interrupt.is_none() && self.hooks.survives();
-        // A rank that exits with another code than 0 says itself that the job has failed.
+        // Not for an exit code other than 0: with it, the rank itself reports that the job has failed.
         if survives && (panicked || matches!(ended, Ended::Signaled(_))) {
             return self.note_death(number, pid, ended);
         }
         if !ended.success() {
             if membership != Membership::Absent {
-                // It was in the world, or waited for all to join.
+                // This rank was in the world, or waited for all ranks to join.
                 self.blame_absent(now);
             }
             return self.fail(number, Cause::Failed { rank: number, pid, ended }, now);
@@ -463,16 +463,16 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .say(format!("{name}: rank {rank} (pid {pid}) died: {ended} after {after:.2} s{others}\n").as_bytes());
     }
 
-    /// Whether there are ranks that a rank that has gone could be missed by.
+    /// Whether some rank could miss a rank that has just ended: a running one that has not left, or one that is still to be started.
     fn others_go_on(&mut self) -> bool {
         let hooks = &mut self.hooks;
         let left = |rank| hooks.membership(rank) == Membership::Left;
-        // Not the one that is asked about: its process has been taken.
+        // Without the rank that has just ended: its process has been taken.
         let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
         self.ranks.len() < self.spec.ranks || !live.all(left)
     }
 
-    /// One rank never joined, and returned 0: a failure if another is in the world, or waits to be.
+    /// A rank that returned 0 without ever joining has failed if another rank is in the world, or waits to join.
     fn judge_absent(&mut self, now: Instant) {
         let mut live = (0..self.ranks.len()).filter(|&r| self.ranks[r].process.is_some());
         if live.any(|rank| self.hooks.membership(rank) == Membership::Joined) {
@@ -480,7 +480,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// If one rank never joined, and returned 0: that is a failure, since another is in the world, or waits to be.
+    /// Reports the rank that returned 0 without ever joining, if there is one, as failed: another rank is in the world, or waits to join.
     fn blame_absent(&mut self, now: Instant) {
         if let Some(absent) = self.absent.take() {
             let pid = self.ranks[absent].pid;
@@ -507,17 +507,17 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             };
             let now = Instant::now();
             match signal {
-                // A user's own signal is for the program, not for the shell around it.
+                // These signals are for the program, not for a shell around it.
                 Signal::USR1 | Signal::USR2 => self.signal_ranks(signal),
                 Signal::TSTP => {
                     self.signal_group(signal);
-                    // SIGTSTP is held back here; this stops us as it would have.
+                    // SIGTSTP is blocked in this process: stop it by SIGSTOP, as SIGTSTP would have done.
                     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
                 }
                 Signal::CONT => self.signal_group(signal),
                 _ => {
                     let again = matches!(self.interrupt, Some((libc::SIGINT, at)) if now - at > SAME_PRESS);
-                    // While hosts are being reached there is nobody to tell.
+                    // Until all hosts are connected there is no rank to signal: end the job.
                     let unstarted = matches!(&self.starter, Starter::Hosts(links) if !links.begun());
                     if again && signal == Signal::INT || unstarted {
                         if !self.ending.begun() {
@@ -536,7 +536,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// Carries what was typed to rank 0, and waits for what it needs to carry more.
+    /// Copies typed input to rank 0, then watches for the event that lets it copy more.
     fn carry_input(&mut self) {
         let Some((pump, _)) = &mut self.pump else {
             return;
@@ -570,7 +570,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// All ranks have ended: takes their last words, ends what they left behind, and tells the cause.
+    /// All ranks have ended: reads the rest of their output, ends the processes that they left behind, and reports the cause.
     fn finish(mut self) -> Outcome {
         let until = Instant::now() + LINGER;
         while self.output.any_open() && !self.ending.begun() && Instant::now() < until {
@@ -590,7 +590,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let is_own =
             |(rank, _): &&(usize, Cause)| ends[*rank].ended.is_none_or(|ended| !hooks.is_consequence(*rank, &ended));
         let own: Vec<_> = self.failures.iter().filter(is_own).collect();
-        // Ranks that agree to give up exit alike, in any order: the one that said why is the one to name.
+        // Ranks that agree to give up exit with the same code, in any order: name the one that printed something to standard error.
         let code = |cause: &Cause| match cause {
             Cause::Failed { ended: Ended::Exited(code), .. } => Some(*code),
             _ => None,
@@ -603,7 +603,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             ends[rank].ended.filter(|ended| ended.success())?;
             Some(Cause::LeftEarly { rank, pid, joined: true })
         };
-        // The ranks that did not die say that all is well.
+        // The job has succeeded despite deaths: all failures are deaths that other ranks survived, and some rank returned 0.
         let survived = self.failures.iter().all(|(rank, _)| self.deaths.contains(rank))
             && ends.iter().any(|end| end.ended.is_some_and(Ended::success));
         let own_first = told.or(own.first()).map(|(_, cause)| cause.clone());
@@ -618,7 +618,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 _ => Vec::new(),
             };
             let mut words = report::words(&spec.name, cause, &ends, &repeat);
-            // Ranks may have ended of it before it was seen here.
+            // A fault of the whole job may have ended ranks before the supervisor saw it.
             if !matches!(cause, Cause::MemoryLost { .. })
                 && let Some(fault) = hooks.fault()
             {
@@ -629,7 +629,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             output.say(unanswered.as_bytes());
         }
         output.flush();
-        // The readers may take their time, but whoever sends a signal now means us.
+        // The readers of our output may take any time. A signal ends the wait: no rank is left that it could be for.
         while output.backlog() > 0 {
             let mut events: Vec<epoll::Event> = Vec::with_capacity(8);
             let waited = epoll::wait(&epoll, spare_capacity(&mut events), None);

@@ -1,4 +1,4 @@
-//! What the job's owner is asked and told. How jobs look from outside is tested with the command.
+//! Tests of the hooks of a job's owner. The behaviour that a user sees is tested with the command.
 
 use std::ffi::OsString;
 use std::fs::File;

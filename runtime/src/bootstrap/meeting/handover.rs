@@ -59,8 +59,8 @@ impl Server {
         (server.ok().filter(|_| ranks > 1), offer)
     }
 
-    /// Gives `fd` once to each of the processes `pids`, until all have it or `told` says that all have told how they
-    /// fared. Whoever else comes is sent away.
+    /// Gives `fd` once to each of the processes `pids`, until all have it or `told` says that all have reported how
+    /// they fared. Other processes that connect are sent away.
     pub(super) fn serve(
         self,
         fd: BorrowedFd<'_>,

@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use crate::error::{Error, Result};
 use crate::membership::nodes::Nodes;
 
-/// What must be equal for ranks to share memory and see each other's processes, and what to call it.
+/// The facts that must be equal for ranks to share memory and see each other's processes, and the machine's name.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(in crate::bootstrap) struct Machine {

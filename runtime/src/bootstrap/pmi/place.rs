@@ -1,5 +1,5 @@
-//! The place of a task among those that its launcher started. A child of a rank inherits the variables that name it, and most servers
-//! admit whoever knows them.
+//! The place of a task among those that its launcher started. A child of a rank inherits the variables that name the rank's place,
+//! and most servers admit any process that knows them.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -9,7 +9,7 @@ use super::{Kind, wrong};
 use crate::error::{Error, Result};
 use crate::hash;
 
-/// What names the place that `kind` gives to this task, as `get` reads the environment; `None` if something is missing.
+/// The name of the place that `kind` gives to this task, as `get` reads the environment; `None` if something is missing.
 fn identity(kind: Kind, get: impl Fn(&str) -> Option<String>) -> Option<String> {
     match (kind, get("PMI_FD")) {
         (Kind::Pmix, _) => {
@@ -23,14 +23,14 @@ fn identity(kind: Kind, get: impl Fn(&str) -> Option<String>) -> Option<String> 
     }
 }
 
-/// Takes the place that `kind` gives to this task, until what is returned is dropped or the process ends.
+/// Takes the place that `kind` gives to this task, until the returned value is dropped or the process ends.
 ///
 /// # Errors
 /// [`Error::Start`] if another process has it.
 pub(super) fn take(kind: Kind) -> Result<Option<UnixListener>> {
     match identity(kind, |name| std::env::var(name).ok()) {
         Some(identity) => take_named(kind, &identity),
-        // What is missing is told by who needs it.
+        // A missing variable is reported by the code that needs it.
         None => Ok(None),
     }
 }

@@ -30,7 +30,7 @@ impl Pmi2 {
         Pmi2::begin(Wire::inherited(Kind::Pmi2, limit)?, |name| std::env::var(name).ok())
     }
 
-    /// Begins, with what the environment says of the place.
+    /// Begins, with the place that the environment gives.
     pub(super) fn begin(mut wire: Wire, env: impl Fn(&str) -> Option<String>) -> Result<Pmi2> {
         wire.send(b"cmd=init pmi_version=2 pmi_subversion=0\n")?;
         let deadline = wire.deadline();

@@ -123,7 +123,7 @@ impl Api {
         Err(wrong(Kind::Pmix, format!("{call} returned {status} {text}")))
     }
 
-    /// Connects to the server, and asks for our place: who we are, and how many there are.
+    /// Connects to the server, and asks for our place: our rank, and the number of ranks.
     fn begin(&self) -> Result<(Proc, usize)> {
         let mut own = Proc { namespace: [0; NAMESPACE], rank: 0 };
         // SAFETY: room for the answer; null and 0 are no arguments.
@@ -138,8 +138,8 @@ impl Api {
         Ok((own, size as usize))
     }
 
-    /// The value of `key` at `proc`, as `read` makes it. What it is given may be shorter than [`Value`], behind the member that its kind
-    /// says: older versions of the library have a smaller union.
+    /// The value of `key` at `proc`, as `read` converts it. `read` may get a value shorter than [`Value`], which ends after the member
+    /// that its kind names: older versions of the library have a smaller union.
     fn value<T>(&self, proc: &Proc, key: &CStr, read: impl FnOnce(*const Value) -> Option<T>) -> Result<T> {
         let mut found = std::ptr::null_mut::<Value>();
         // SAFETY: all pointers are valid during the call; null and 0 are no arguments.

@@ -18,9 +18,9 @@ use crate::bootstrap::surroundings::{check_size, is_one};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
-/// What a server that answers has time for.
+/// The time that a server has to answer.
 const LIMIT: Duration = Duration::from_secs(20);
-/// What one that does not is waited for.
+/// How long to wait for a server that does not answer.
 const SHORT: Duration = Duration::from_millis(100);
 
 fn wire(kind: Kind, limit: Duration) -> (Wire, UnixStream) {
@@ -28,7 +28,7 @@ fn wire(kind: Kind, limit: Duration) -> (Wire, UnixStream) {
     (Wire::new(kind, ours.into(), limit), theirs)
 }
 
-/// What the servers of a job share: keys with values, and the fence.
+/// The state that the servers of a job share: keys with values, and the fence.
 struct Space {
     size: usize,
     longest: usize,
@@ -226,7 +226,7 @@ fn hosts_connect_with_the_secret_that_the_exchange_carries() {
     }
 }
 
-/// What a rank that has no settings says is heard by all, and nobody waits for it.
+/// All ranks receive the complaint of a rank that has no settings, and no rank waits for that rank.
 #[test]
 fn a_rank_that_cannot_join_is_told_to_all() {
     for bad in [0, 2] {
@@ -269,7 +269,7 @@ fn against(kind: Kind, said: &[u8], closes: bool) -> Error {
     let (wire, mut theirs) = wire(kind, SHORT);
     theirs.write_all(said).expect("there is room");
     if closes {
-        // What the rank says is read by nobody, and is no error of its own.
+        // No rank reads this rank's complaint, which is no error by itself.
         theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
     }
     let began = Instant::now();
@@ -506,7 +506,7 @@ fn one_rank_of_an_exchange_is_none_of_several_tasks() {
         Err(Error::Start(why)) => Some((if why.contains("ranks, and") { "another size" } else { "" }, 0)),
         other => other.map(|()| None).expect("no other error"),
     };
-    // A server of mpirun, and the tasks of a launcher inside of it.
+    // A server of mpirun, and the tasks of a launcher that runs inside the mpirun job.
     let hydra = [("OMPI_COMM_WORLD_SIZE", "1"), ("PMI_SIZE", "3")];
     assert_eq!(apart(Kind::Pmix, 1, &hydra), Some(("PMI_SIZE", 3)));
     assert_eq!(apart(Kind::Pmi1, 3, &hydra), None);

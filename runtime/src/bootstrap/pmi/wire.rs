@@ -23,9 +23,9 @@ pub(super) type Parse = fn(&[u8]) -> Option<Answer>;
 pub(super) struct Wire {
     kind: Kind,
     socket: OwnedFd,
-    /// What has come and was not taken.
+    /// Bytes that have come and were not taken.
     came: Vec<u8>,
-    /// How long the server may take for an answer that waits for nobody.
+    /// How long the server may take for an answer that waits for no other rank.
     pub(super) limit: Duration,
 }
 

@@ -8,8 +8,8 @@ use super::wait::Ends;
 use crate::error::{Error, Result};
 
 impl Stream {
-    /// Where bytes at an address of a rank are reached: a [`Locate`](super::segments::Locate), whose offset is the address and whose number is
-    /// [`BY_ADDRESS`](super::super::BY_ADDRESS).
+    /// How bytes at an address of a rank are reached: a [`Locate`](super::segments::Locate), whose offset is the address and whose number
+    /// is [`BY_ADDRESS`](super::super::BY_ADDRESS).
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`]; [`Error::BadAddress`]; [`Error::InvalidArgument`] for memory that the network does not reach;

@@ -1,8 +1,8 @@
 //! Puts and rings of a context that answer at once.
 //!
 //! The network may take the first part of a put and have no room for the rest. That rest is kept, copied, and posted by later progress of
-//! the context. Until all of it is posted nothing else of the context goes to that rank, so the order at the target is that of the calls,
-//! and a flush waits for it.
+//! the context. Until the whole rest is posted, no other operation of the context goes to that rank, so the order at the target is that of
+//! the calls, and a flush waits for the rest.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use super::{Driven, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::transport::Sent;
 
-/// What is to be put: an offset in the slot of the target, and the bytes.
+/// A put: an offset in the slot of the target, and the bytes.
 pub(crate) type Bytes<'a> = (usize, &'a [u8]);
 
 impl Stream {
@@ -46,7 +46,7 @@ impl Stream {
         bell: Option<[usize; 2]>,
     ) -> Result<bool> {
         if self.is_mapped(rank) {
-            // What the network does there comes before the ring.
+            // Operations over the network to `rank` must be in effect before the ring.
             let is_settled = |driven: &mut Driven| driven.is_settled(self, doing, rank);
             if bell.is_some() && self.network.is_some() && !self.driven().at_once(is_settled)? {
                 return Ok(false);
@@ -100,10 +100,10 @@ impl Driven {
         Ok(true)
     }
 
-    /// Whether nothing is kept for `rank`, so that more may be posted there. Posts what is kept, as far as there is room.
+    /// Whether nothing is kept for `rank`, so that more may be posted there. Posts kept operations, as far as there is room.
     ///
     /// # Errors
-    /// What was kept for `rank` could not be posted, and is dropped. Told once, here or by [`Driven::next_fault`].
+    /// Operations kept for `rank` could not be posted and were dropped. Reported once, here or by [`Driven::next_fault`].
     #[inline]
     pub(super) fn is_clear(&mut self, stream: &Stream, rank: usize) -> Result<bool> {
         if self.kept.is_empty() && self.dropped.is_empty() { Ok(true) } else { self.clear(stream, rank) }
@@ -127,7 +127,7 @@ impl Driven {
         })
     }
 
-    /// Posts what is kept, for all ranks. Returns for how many of them nothing is left.
+    /// Posts kept operations, for all ranks. Returns for how many ranks nothing is left.
     #[cold]
     pub(super) fn post_all_kept(&mut self, stream: &Stream) -> usize {
         let ranks: Vec<usize> = self.kept.keys().copied().collect();
@@ -164,7 +164,7 @@ impl Driven {
                     self.kept.insert(rank, queue);
                     return Ok(false);
                 }
-                // It has left just now.
+                // The rank has left since the check above.
                 Err(Error::PeerLost { .. }) if has_left() => {
                     self.unmet.insert(rank);
                     self.give_up_kept(rank, queue);
@@ -176,12 +176,12 @@ impl Driven {
                 }
             }
         }
-        // The program may have fenced while this was kept: order what it puts later behind it. The next flush returns an error.
+        // The program may have fenced while this was kept: its later puts are ordered behind this one. The next flush returns an error.
         let _ = self.networks.order();
         Ok(true)
     }
 
-    /// A rank that sleeps may have to be woken after a ring.
+    /// Called when an operation is posted. Wakes `rank` after a ring, or a put that it may wait for, if the network does not wake it.
     pub(super) fn posted<B>(&mut self, stream: &Stream, rank: usize, operation: &Operation<B>) {
         if matches!(operation, Operation::Ring { .. } | Operation::Put { tell: true, .. }) {
             self.nudge_after_ring(stream, rank);

@@ -30,7 +30,7 @@ impl Stream {
         self.change_word(locate, doing, place, change, |at| Changing::Done(at_once(at)), post)
     }
 
-    /// Finds a word of a segment by `locate`, and does an atomic on it: `at_once` where the processor does it, else `by_network`.
+    /// Finds a word of a segment by `locate`, and does an atomic on the word: `at_once` where the processor does it, else `by_network`.
     ///
     /// # Errors
     /// As [`Stream::change_segment`]; those of `by_network`.

@@ -1,4 +1,4 @@
-//! Whether the operations of a context are complete, and what is known of their target ranks.
+//! Whether the operations of a context are complete, and the known losses of their target ranks.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};

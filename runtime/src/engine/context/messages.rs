@@ -1,6 +1,6 @@
 //! Messages of a context.
 //!
-//! To a rank whose memory is mapped they go through a lane that the context claims there; to any other, through the context's
+//! Messages to a rank whose memory is mapped go through a lane that the context claims there; to any other rank, through the context's
 //! interface, within a window that the contexts of a rank have together (`window.rs`). No rank sends to a context: answers, and
 //! the receipts of messages with events, come to the rank's own thread.
 
@@ -29,7 +29,7 @@ const YIELDS: u32 = 1000;
 /// One such sleep.
 const NAP: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// What the contexts of a rank have sent.
+/// State of the messages that the contexts of a rank have sent.
 #[derive(Debug, Default)]
 pub(super) struct Sendings {
     counts: Mutex<Counts>,
@@ -89,14 +89,14 @@ pub(crate) struct Outlet {
     lanes: ContextLanes,
     /// Messages sent. This context alone writes it.
     sent: Arc<Count>,
-    /// What a rank without room is asked.
+    /// The read that asks a rank without room how much it has handled.
     asked: Option<Asked>,
     /// In virtual time, a read that found no room: at which rank, and how often this rank had been notified when it was posted. It
     /// is not repeated before the next notice, since a wait that always has a read in flight would never be found hopeless.
     in_vain: Option<(usize, u64)>,
 }
 
-/// A read of what a rank has handled.
+/// A read of the count of messages that a rank has handled.
 #[derive(Debug)]
 struct Asked {
     rank: usize,
@@ -111,7 +111,7 @@ impl Outlet {
         Outlet { lanes, sent: sendings.open(), asked: None, in_vain: None }
     }
 
-    /// Counts a message before it can arrive: the end of a world compares what was sent with what was delivered.
+    /// Counts a message before it can arrive: the end of a world compares the messages sent with those delivered.
     #[inline(always)]
     fn count(&self) {
         // One writer. Release pairs with the Acquire load in `Sendings::total`.
@@ -125,7 +125,7 @@ impl Outlet {
 }
 
 impl Stream {
-    /// Sends a message, after what this context has put and sent to `to` before. [`Sent::NoRoom`] is backpressure.
+    /// Sends a message, ordered after earlier puts and messages of this context to `to`. [`Sent::NoRoom`] is backpressure.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] for a message that can never fit; [`Error::PeerLost`] if the target is gone; as [`Stream::check_own`].
@@ -146,7 +146,7 @@ impl Stream {
         Ok(sent)
     }
 
-    /// As [`Stream::try_send`], without progress: a wait would not learn what that has done.
+    /// As [`Stream::try_send`], without progress: a wait would not see that this has made progress.
     #[inline]
     fn attempt(&self, outlet: &RefCell<Outlet>, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         self.check_own(DOING)?;

@@ -83,7 +83,7 @@ struct Shared {
     sendings: Sendings,
     siblings: Siblings,
     users: Users,
-    /// Contexts that nobody uses; see [`Stream::note_used`].
+    /// Number of contexts that are not in use; see [`Stream::note_used`].
     unused: AtomicIsize,
     /// In virtual time, in how many calls the rank's own thread lets time pass for other threads that use contexts.
     lent: AtomicUsize,
@@ -126,13 +126,13 @@ impl Contexts {
         self.shared.sendings.total()
     }
 
-    /// Makes progress for those whose owner is idle. Returns how much was done.
+    /// Makes progress for contexts whose owner is idle. Returns how much was done.
     #[inline]
     pub(super) fn turn(&self) -> usize {
         self.shared.siblings.turn(std::ptr::null())
     }
 
-    /// What has to end before an owner is told that this rank uses a segment no more.
+    /// The flushes that have to end before an owner is told that this rank no longer uses a segment.
     pub(super) fn leave(&self, answer: Answering, own: Option<Flush>) -> Leaving {
         self.shared.leave(answer, own)
     }
@@ -185,7 +185,7 @@ impl Home {
     }
 }
 
-/// A context that is open as long as this lives. The drop waits for what is in flight, then closes the interface.
+/// A context that is open as long as this lives. The drop waits for operations in flight, then closes the interface.
 #[derive(Debug)]
 pub(crate) struct OpenStream(Arc<Stream>);
 
@@ -214,7 +214,7 @@ pub(crate) struct Stream {
     job: Arc<JobMemory>,
     node: Arc<NodeMemory>,
     routes: Routes,
-    /// Those of the engine, at all wake-ups.
+    /// The engine's fences, used at each wake-up.
     fences: Fences,
     patience: Patience,
     /// The phases of the rank's blocks.
@@ -248,13 +248,13 @@ pub(crate) struct Driven {
     nudges: Vec<(usize, bool)>,
     /// Ranks that its interface cannot reach, and those that other interfaces of this rank cannot.
     losses: Losses,
-    /// What is left of puts and rings that answered at once, by target. No queue is empty.
+    /// The unposted rest of puts and rings that answered at once, by target. No queue is empty.
     kept: BTreeMap<usize, VecDeque<Kept>>,
-    /// Errors of what was kept, by target, which progress met. The next call for that target returns one, or the next flush.
+    /// Errors of kept operations, by target, found while making progress. The next call for that target, or the next flush, returns one.
     dropped: Vec<(usize, Error)>,
     /// Ranks that were lost or left before all puts to them are known to be in effect. See [`Stream::take_unmet`].
     unmet: BTreeSet<usize>,
-    /// Errors that the rank's own thread met here, for the context's next flush.
+    /// Errors that the rank's own thread found in this context, for the context's next flush.
     faults: VecDeque<Error>,
     /// Operations with events.
     tracking: Tracking,
@@ -275,17 +275,17 @@ impl std::fmt::Debug for Driven {
 }
 
 impl Engine {
-    /// Opens a context. Other ranks do not learn of it.
+    /// Opens a context. Other ranks need not know of it.
     ///
     /// # Errors
-    /// [`Error::NoContext`] if the network has no further interface; [`Error::OutOfMemory`]; [`Error::Os`] if the system refuses what it takes;
-    /// [`Error::Forked`].
+    /// [`Error::NoContext`] if the network has no further interface; [`Error::OutOfMemory`]; [`Error::Os`] if the system refuses a
+    /// resource; [`Error::Forked`].
     pub(crate) fn open_context(self: &Rc<Engine>) -> Result<Arc<OpenStream>> {
         self.open_context_of(Some(std::thread::current().id()))
     }
 
-    /// As [`Engine::open_context`], of a rank whose world several threads use in turns: no wait of the context makes progress for the rank's
-    /// messages, on whatever thread it is. In virtual time it is an ordinary one.
+    /// As [`Engine::open_context`], for a rank whose world several threads use in turns: on no thread does a wait of the context make
+    /// progress for the rank's messages. In virtual time it is an ordinary context.
     ///
     /// # Errors
     /// As [`Engine::open_context`].
@@ -381,16 +381,16 @@ impl Engine {
     /// Lets other threads use contexts in virtual time. The caller lets time pass until they have ended.
     pub(crate) fn lend_contexts(&self) -> Lent<'_> {
         let lent = &self.contexts.shared.lent;
-        // Relaxed: whatever hands a context to another thread, or waits for that, orders this.
+        // Relaxed: the operation that hands a context to another thread, or waits for that thread, orders this.
         lent.fetch_add(1, Ordering::Relaxed);
         Lent(lent)
     }
 
-    /// Whether this rank has contexts that somebody uses, also on mapped memory.
+    /// Whether this rank has contexts that are in use, also on mapped memory.
     pub(super) fn has_contexts(&self) -> bool {
         let shared = &self.contexts.shared;
-        // Each context holds an `Arc` of it. Relaxed: whatever hands a context to another thread orders this. The count may be
-        // negative briefly, while one thread takes a context up that another puts down.
+        // Each context holds an `Arc` of `shared`. Relaxed: the operation that hands a context to another thread orders this. The count may
+        // be negative briefly, while one thread takes up a context that another puts down.
         Arc::strong_count(shared) as isize - 1 > shared.unused.load(Ordering::Relaxed)
     }
 
@@ -403,7 +403,7 @@ impl Engine {
         self.contexts.shared.identity
     }
 
-    /// Waits until nothing that a context of this rank has posted is in flight. An error of a context is for its own next flush.
+    /// Waits until no operation of any context of this rank is in flight. A context's own next flush returns its errors.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died, [`Error::InsideHandler`].
@@ -412,7 +412,7 @@ impl Engine {
         if self.networks.is_empty() { Ok(()) } else { self.drain_contexts(doing, Ends::Any) }
     }
 
-    /// As [`Engine::quiet_contexts`], where what is in flight to ranks that live has to end though others are lost.
+    /// As [`Engine::quiet_contexts`], but goes on when ranks are lost, until operations in flight to the other ranks have ended.
     ///
     /// # Errors
     /// [`Error::InsideHandler`].
@@ -453,7 +453,7 @@ impl OpenStream {
                 shared.siblings.remove(self);
                 std::mem::forget(Arc::clone(&self.0));
             }
-            // The rank's own thread waits for what is in flight, where a phase or an allocation ends.
+            // The rank's own thread waits for the operations in flight when a phase or an allocation ends.
             Err(Error::InvalidArgument { .. } | Error::InsideHandler { .. }) => {
                 shared.orphans.lock().push(OpenStream(Arc::clone(&self.0)));
             }

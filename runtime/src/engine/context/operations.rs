@@ -1,4 +1,4 @@
-//! What a context does: puts, gets, atomics, rings and flushes.
+//! Operations of a context: puts, gets, atomics, rings and flushes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -14,7 +14,7 @@ use crate::memory::copy;
 use crate::thread::token;
 use crate::transport::Sent;
 
-/// A context while its thread makes progress there.
+/// A context and its locked network state, as the [`Issuer`] of its operations.
 pub(super) struct Driving<'a> {
     pub(super) stream: &'a Stream,
     pub(super) driven: &'a mut Driven,
@@ -29,7 +29,7 @@ impl Issuer for Driving<'_> {
         self.stream.is_mapped(rank).then(|| self.stream.node.slot(rank))
     }
 
-    /// A context's operation ends before its memory's phase does.
+    /// Nothing to check: a phase of the memory ends only after the contexts' operations on that memory have ended.
     fn check_claim(&self, _: Option<Claim>, _: &'static str, _: usize) -> Result<()> {
         Ok(())
     }
@@ -59,7 +59,7 @@ impl Issuer for Driving<'_> {
 }
 
 impl Stream {
-    /// Writes `bytes` at `offset` of the slot of `rank`, in bounds. They may be changed when it returns.
+    /// Writes `bytes` at `offset` of the slot of `rank`, in bounds. The caller may change `bytes` when this returns.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -71,14 +71,14 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        // SAFETY: borrowed until this returns.
+        // SAFETY: the bytes are borrowed until this function returns.
         if unsafe { self.straight(doing, rank, offset, Local::From(bytes.as_ptr()), bytes.len()) }? {
             return Ok(());
         }
         self.perform(doing, rank, Operation::Put { offset, bytes, done: 0, after: false, tell: false })
     }
 
-    /// Posts all of an operation.
+    /// Posts all of an operation. Blocks while there is no room.
     pub(super) fn perform(&self, doing: &'static str, rank: usize, mut operation: Operation<&[u8]>) -> Result<()> {
         self.wait_unless(doing, Ends::Of(rank), |driven| {
             if !driven.is_clear(self, rank)? {
@@ -88,7 +88,8 @@ impl Stream {
         })
     }
 
-    /// In virtual time a store is an event that has to be announced.
+    /// In virtual time, tells the simulator that this rank has stored to the memory of `rank`: the simulator sees no stores, and `rank` may
+    /// wait for this one.
     pub(super) fn announce(&self, rank: usize) {
         if self.network.as_ref().is_some_and(|network| network.paced)
             && let Some(pace) = self.driven().networks.pace()
@@ -108,7 +109,7 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        // SAFETY: borrowed until this returns.
+        // SAFETY: the bytes are borrowed until this function returns.
         if unsafe { self.straight(doing, rank, offset, Local::Into(into.as_mut_ptr()), into.len()) }? {
             return Ok(());
         }
@@ -116,16 +117,16 @@ impl Stream {
             return self.get_short(doing, rank, offset, into);
         }
         let (remote, local) = (HeapRange { rank, offset, len: into.len() }, Local::Into(into.as_mut_ptr()));
-        // SAFETY: borrowed until this returns.
+        // SAFETY: the bytes are borrowed until this function returns.
         unsafe { self.transfer(doing, remote, local, None) }
     }
 
-    /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds, which is reached over the network. Nothing is posted yet.
+    /// A get of `len` bytes at `offset` of the slot of `rank`, in bounds. `rank` is reached over the network. Nothing is posted yet.
     pub(crate) fn begin_get(&self, rank: usize, offset: usize, len: usize) -> Get {
         Get::new(self.driven().networks.largest_get(), None, [HeapRange { rank, offset, len }])
     }
 
-    /// As [`Stream::get`], but only goes on with it as far as it can now; tells whether that is all.
+    /// Advances `get` as far as possible without waiting, and writes what has arrived to `into`. Returns whether the get is complete.
     ///
     /// # Errors
     /// As [`Stream::get`], except that it never waits.
@@ -141,7 +142,7 @@ impl Stream {
     }
 
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died.
+    /// [`Error::PeerLost`] if a rank failed.
     fn check_none_lost(&self, driven: &Driven, doing: &'static str) -> Result<()> {
         match self.first_lost(driven) {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
@@ -149,7 +150,7 @@ impl Stream {
         }
     }
 
-    /// Does an atomic at `offset` of the slot of `rank`, in bounds, by the network; tells what was there before.
+    /// Does an atomic over the network at `offset` of the slot of `rank`, in bounds. Returns the former value.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -163,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// Posts an atomic. Waits for room.
+    /// Posts an atomic. Blocks while there is no room.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -178,7 +179,7 @@ impl Stream {
         Ok(Atomic::posted(rank, offset, change, answer))
     }
 
-    /// What an atomic found, if that has come.
+    /// Makes progress once. Returns the former value that `atomic` fetched, if it has arrived.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -205,8 +206,8 @@ impl Stream {
         }
     }
 
-    /// Adds one to a word of the slot of `rank`, after all that this context has put there: to the one at `mapped`, which
-    /// processors add to, or to the one at `remote`, which the network adds to.
+    /// Rings a bell of `rank`, after everything that this context has put there: adds one to the word at offset `mapped` of the slot with
+    /// the processor if the slot is mapped, else to the word at offset `remote` over the network.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -223,7 +224,7 @@ impl Stream {
     pub(super) fn ring_mapped(&self, rank: usize, offset: usize) {
         // SAFETY: an aligned word of a mapped slot, which the caller guarantees to be inside; only touched as this atomic.
         let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
-        // Other contexts add to it too. Release pairs with the Acquire load of whoever counts.
+        // Atomic, since other contexts add to the word too. Release pairs with the Acquire load of the rank that waits on the bell.
         word.fetch_add(1, Ordering::Release);
         if self.sleeps(rank) {
             self.wake(rank);
@@ -233,7 +234,7 @@ impl Stream {
     #[cold]
     fn ring_network(&self, doing: &'static str, rank: usize, mapped: usize, remote: usize) -> Result<()> {
         if self.is_mapped(rank) {
-            // What the network does there comes first.
+            // Puts of this context to `rank` that are in flight over the network must be in effect before the ring.
             self.wait(doing, |driven| driven.is_settled(self, doing, rank))?;
             self.ring_mapped(rank, mapped);
             return Ok(());
@@ -245,12 +246,12 @@ impl Stream {
         Ok(())
     }
 
-    /// A rank that sleeps may have to be woken after a ring.
+    /// Wakes `rank` after a ring over the network, if the network does not wake it.
     pub(super) fn nudge_after_ring(&self, rank: usize) {
         self.driven().nudge_after_ring(self, rank);
     }
 
-    /// Whether `rank` is asleep, or about to be; asked after what it may wait for is stored.
+    /// Whether `rank` sleeps or is about to. The caller has stored what `rank` may wait for before this call.
     #[inline(always)]
     pub(super) fn sleeps(&self, rank: usize) -> bool {
         self.job.sleep_word(rank).must_wake(self.fences)
@@ -269,7 +270,7 @@ impl Stream {
         }
     }
 
-    /// Waits until all that this context has put and rung at `rank` is in effect there.
+    /// Waits until all puts and rings of this context at `rank` are in effect there.
     ///
     /// # Errors
     /// As [`Stream::wait`].
@@ -284,7 +285,7 @@ impl Stream {
         })
     }
 
-    /// Whether all that this context has put and rung at `rank` is in effect there. Makes progress once.
+    /// Whether all puts and rings of this context at `rank` are in effect there. Makes progress once.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -308,7 +309,7 @@ impl Stream {
     /// Waits until nothing of this context is in flight.
     ///
     /// # Errors
-    /// As [`Stream::wait`]; what could not be done of what was put before, once.
+    /// As [`Stream::wait`]; errors of earlier puts, each once.
     pub(crate) fn flush_all(&self, doing: &'static str) -> Result<()> {
         fence(Ordering::SeqCst);
         if self.network.is_none() {
@@ -320,7 +321,7 @@ impl Stream {
         })
     }
 
-    /// What this context has put to a rank before is in effect there before what it puts there later.
+    /// Orders puts: at each rank, puts of this context before this call are in effect before its later puts.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -335,7 +336,7 @@ impl Stream {
         Ok(())
     }
 
-    /// As [`Stream::flush_all`], by the thread that uses the rank's engine: what could not be done is told to the context.
+    /// As [`Stream::flush_all`], called by the thread that uses the rank's engine. Errors of operations are kept for the context's next flush.
     pub(super) fn drain(&self, doing: &'static str, engine: &Engine, ends: Ends) -> Result<()> {
         let Some(network) = &self.network else { return Ok(()) };
         let _draining = Draining::new(&network.draining);
@@ -354,12 +355,12 @@ impl Stream {
     }
 }
 
-/// Holds the context's other threads off, also through a panic of a handler.
+/// Keeps other threads off the context while this thread drains it. The drop lets them in again, also if a handler panics.
 struct Draining<'a>(&'a AtomicUsize);
 
 impl<'a> Draining<'a> {
     fn new(drainer: &'a AtomicUsize) -> Draining<'a> {
-        // The lock orders what it guards; this only keeps others from taking it.
+        // Relaxed: the lock orders the state that it guards. This value only keeps other threads from taking the lock.
         drainer.store(token(), Ordering::Relaxed);
         Draining(drainer)
     }

@@ -1,8 +1,8 @@
-//! Puts that are accepted whether there is room or not.
+//! Puts that are accepted even if there is no room.
 //!
-//! What the network does not take now is kept, and posted by later progress of the context, in the order of the calls for each target (see
-//! `at_once.rs`). Of bytes that the caller leaves alone nothing is copied. The caller bounds how much it posts, and finds the segments
-//! before: a look-up takes answers of their owner, a put takes none.
+//! Operations that the network does not take now are kept, and posted by later progress of the context, in the order of the calls for each
+//! target (see `at_once.rs`). Bytes that the caller promises not to change are not copied. The caller bounds how much it posts, and looks
+//! the segments up before: a look-up needs answers of the owner, a put needs none.
 
 use super::super::operation::{Event, Operation, Step, Tracked};
 use super::super::segments::ADDRESS;
@@ -12,17 +12,17 @@ use crate::error::{CalledAt, Error, Result, check_range};
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::transport::Sent;
 
-/// What is left of an operation that found no room.
+/// The unposted rest of an operation that found no room.
 pub(super) enum Kept {
     /// With bytes of its own.
     Own(Operation<Box<[u8]>>),
-    /// Whose bytes stay until the context is quiet.
+    /// With bytes that the caller leaves unchanged until the context is quiet.
     Lent(Operation<Lent>),
     /// A put of registered memory.
     Buffer(Buffer),
 }
 
-/// Bytes of the caller's, which nobody changes until the context is quiet.
+/// Bytes of the caller, which does not change them until the context is quiet.
 pub(super) struct Lent(*const u8, usize);
 
 // SAFETY: the bytes are not bound to a thread.
@@ -45,8 +45,8 @@ pub(super) struct Buffer {
 }
 
 impl Stream {
-    /// Goes on with finding a range of a segment, without waiting. `false`: the look-up is under way; call again with the same `ticket`, which
-    /// begins as `None`.
+    /// Advances the look-up of a range of a segment, without waiting. `false`: the look-up is under way; call again with the same `ticket`,
+    /// which begins as `None`.
     ///
     /// # Errors
     /// As [`Stream::find_segment`].
@@ -106,8 +106,8 @@ impl Stream {
         if is_made() { Ok(true) } else { self.begin_copy(doing, rank, ticket) }
     }
 
-    /// Gives up the path of this context to `rank` if nothing is under way there: its endpoint and what is known of the rank's segments.
-    /// `false`: something is. Makes progress once. The network keeps its connection as long as the context lives.
+    /// Drops the endpoint of this context to `rank`, and the known segments of that rank, if no operation there is in flight. `false`: an
+    /// operation is. Makes progress once. The network keeps its connection as long as the context lives.
     ///
     /// # Errors
     /// As [`Stream::is_over_with`].
@@ -141,8 +141,8 @@ impl Stream {
     }
 
     /// Puts `len` bytes at `from` to a range of a segment that was [found](Stream::begin_find), of a rank that is reached over a network. Never
-    /// waits: what finds no room now is posted by later progress. `events`, made if the bytes are not copied, happen when the network has
-    /// read them.
+    /// waits: bytes that find no room now are posted by later progress. `events`, made if the bytes are not copied, happen when the network
+    /// has read them.
     ///
     /// # Errors
     /// [`Error::NoSegment`] if the segment was closed meanwhile; [`Error::OutOfBounds`]; [`Error::PeerLost`], which may be of an earlier put
@@ -177,8 +177,8 @@ impl Stream {
         self.unless_closed(doing, rank, number, outcome)
     }
 
-    /// Stores a word in an aligned place of a segment that was found, after all that this context has put to `rank` before: as
-    /// [`Stream::queue_put_segment`]. `tell`: the target may wait for it.
+    /// Stores a word in an aligned place of a segment that was found, ordered after earlier puts of this context to `rank`: as
+    /// [`Stream::queue_put_segment`]. `tell`: the target may wait for the word.
     ///
     /// # Errors
     /// As [`Stream::queue_put_segment`].
@@ -209,7 +209,7 @@ impl Stream {
 
 impl Engine {
     /// Whether no context of this rank has anything in flight, or keeps anything, that reads or fills `len` bytes of this rank from `start` on.
-    /// Makes progress for the contexts, and does at events what is to be done: they are functions that any thread may run.
+    /// Makes progress for the contexts, and runs the actions of events: any thread may run these.
     pub(crate) fn contexts_leave(&self, start: *const u8, len: usize) -> bool {
         // All of them make progress.
         self.contexts.shared.siblings.all().iter().filter(|stream| !stream.leaves(start, len)).count() == 0
@@ -258,7 +258,7 @@ impl Driven {
             || self.kept.values().flatten().any(|kept| kept.touches(start, len))
     }
 
-    /// As [`Driven::is_clear`], and makes progress once for what is kept.
+    /// As [`Driven::is_clear`], and makes progress once if operations are kept for `rank`.
     #[inline]
     fn is_free(&mut self, stream: &Stream, rank: usize) -> Result<bool> {
         if self.is_clear(stream, rank)? {
@@ -286,7 +286,7 @@ impl Driven {
         Ok(())
     }
 
-    /// Posts what there is room for.
+    /// Posts as much of the operation as there is room for.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -311,7 +311,7 @@ impl Driven {
         Ok(if all { Sent::Done } else { Sent::NoRoom })
     }
 
-    /// All of an operation is posted.
+    /// Called when all of an operation is posted.
     pub(super) fn posted_one(&mut self, stream: &Stream, rank: usize, kept: Kept) {
         match kept {
             Kept::Own(operation) => self.posted(stream, rank, &operation),
@@ -320,7 +320,7 @@ impl Driven {
         }
     }
 
-    /// Drops operations that are not posted. What is in flight of them is waited for.
+    /// Drops operations that are not all posted. Their posted parts stay tracked until they have ended.
     pub(super) fn give_up_kept(&mut self, rank: usize, queue: impl IntoIterator<Item = Kept>) {
         for kept in queue {
             if let Kept::Buffer(mut buffer) = kept {

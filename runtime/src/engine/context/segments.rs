@@ -22,13 +22,13 @@ use crate::memory::outside::Direction;
 use crate::sleep;
 use crate::transport::lock::Mutex;
 
-/// Whether a context is between a look-up in a mapped table and the end of what it does there.
+/// Whether a context is between a look-up in a mapped table and the end of the access that the look-up was for.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Using {
-    /// Odd meanwhile. One thread at a time writes it.
+    /// Odd while it is. One thread at a time writes the count.
     count: AtomicU64,
-    /// Whoever asks runs a barrier on this process's cores, and no fence is needed here.
+    /// The thread that asks runs a barrier on this process's cores, so no fence is needed here.
     asymmetric: bool,
 }
 
@@ -71,7 +71,7 @@ impl Users {
         using
     }
 
-    /// Waits until each use that was under way has ended. One is a copy at most, and waits for nobody.
+    /// Waits until each use that was under way has ended. A use lasts for one copy at most, and does not wait for other threads or ranks.
     pub(super) fn wait(&self) {
         let all: Vec<Arc<Using>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         if all.is_empty() {
@@ -92,11 +92,11 @@ impl Users {
     }
 }
 
-/// An owner's close that waits for what contexts of this rank, or this rank through lanes, have under way.
+/// A close by an owner that waits for operations of this rank's contexts, or, if the answer goes through a lane, of this rank itself.
 #[derive(Debug)]
 pub(in super::super) struct Leaving {
     pub(in super::super) answer: Answering,
-    /// What the rank's own interface has to flush.
+    /// The flush of the rank's own interface, if one is needed.
     pub(in super::super) own: Option<Flush>,
     streams: Vec<(Arc<Stream>, Flush)>,
 }
@@ -109,7 +109,7 @@ impl Leaving {
         self.own.is_none() && self.streams.is_empty()
     }
 
-    /// Goes on with the contexts' part. Returns whether that is over.
+    /// Advances the flushes of the contexts. Returns whether all is done.
     pub(in super::super) fn go_on(&mut self) -> bool {
         let Answering { owner, number, generation, .. } = self.answer;
         self.streams.retain_mut(|(stream, flush)| {
@@ -143,7 +143,7 @@ impl Leaving {
 }
 
 impl Shared {
-    /// What has to end before an owner is told that this rank uses a segment no more.
+    /// The flushes that have to end before an owner is told that this rank no longer uses a segment.
     pub(super) fn leave(&self, answer: Answering, own: Option<Flush>) -> Leaving {
         self.users.wait();
         let streams = self.siblings.all().into_iter().map(|stream| (stream, None)).collect();
@@ -166,7 +166,7 @@ pub(crate) enum Access<'a> {
     Network(usize),
 }
 
-/// What does an atomic on a word of a segment.
+/// The agent that does an atomic on a word of a segment.
 pub(super) enum Word<'a> {
     /// The processor, at this address, which is valid while the use lasts.
     Here(*mut u8, InUse<'a>),
@@ -283,7 +283,7 @@ impl Stream {
         is_usable && !self.is_lost(rank)
     }
 
-    /// Lets `rank`, whose memory is mapped, see what was stored there: wakes it if it sleeps.
+    /// Called after a store to memory of `rank`, which is mapped: wakes `rank` if it sleeps.
     #[inline]
     pub(crate) fn stored(&self, rank: usize) {
         if self.sleeps(rank) {
@@ -389,7 +389,7 @@ impl Stream {
         })
     }
 
-    /// What became of an operation at `found`: if the segment was closed between look-up and post, that is why.
+    /// The outcome of an operation on a segment that was found before. If the segment was closed between look-up and post, the error says so.
     pub(super) fn unless_closed<T>(
         &self,
         doing: &'static str,
@@ -459,7 +459,7 @@ impl Stream {
             let outcome = self.try_put(doing, rank, Some((at, bytes)), bell);
             return self.unless_closed(doing, rank, number, outcome);
         }
-        // What the network does there comes before the ring. It is looked for before the put.
+        // Operations over the network to `rank` must be in effect before the ring. Checked before the put.
         if bell.is_some()
             && self.network.is_some()
             && !self.driven().at_once(|driven| driven.is_settled(self, doing, rank))?
@@ -666,8 +666,8 @@ impl Stream {
         unsafe { self.post_get_located(Stream::locate_segment, doing, (rank, number, offset), into, len, events) }
     }
 
-    /// Does an atomic on a word of a segment of `rank`, which `locate` finds; `at_once` does it where the processor does. Returns what was
-    /// there before. What changes a word of the heap is what changes it for arrays.
+    /// Does an atomic on a word of a segment of `rank`, which `locate` finds; `at_once` does it where the processor does. Returns the
+    /// former value. A word of the heap is changed by the same agent as for arrays.
     ///
     /// # Errors
     /// As [`Stream::put_segment`]; [`Error::Misaligned`]; [`Error::InvalidArgument`] if only the owner's program can change the word.
@@ -682,7 +682,7 @@ impl Stream {
         self.change_word(locate, doing, place, change, at_once, |at| self.atomic(doing, place.0, at, change))
     }
 
-    /// Finds a word of a segment by `locate`, and what does atomics on it.
+    /// Finds a word of a segment by `locate`, and the agent that does atomics on it.
     ///
     /// # Errors
     /// As [`Stream::change_segment`].

@@ -76,7 +76,7 @@ impl Uses {
 }
 
 impl Stream {
-    /// Whether anybody uses this context, from now on: waits of the rank that nothing but a context could end then end in an error.
+    /// Notes whether this context is in use from now on. If no context is, waits of the rank that only a context could end fail.
     pub(crate) fn note_used(&self, used: bool) {
         let unused = &self.home.shared.unused;
         // Relaxed: see `Engine::has_contexts`.
@@ -136,7 +136,7 @@ mod tests {
         let ranks = job.run(|world| -> Result<()> {
             world.barrier()?;
             if world.rank() == 0 {
-                // Puts that wait for room; an operation with events; nothing but what is to be flushed.
+                // Puts that wait for room; an operation with events; operations that only have to be flushed.
                 for in_flight in ["kept", "tracked", "flushed"] {
                     let context = world.engine().open_context()?;
                     let done = Arc::new(Group::default());
@@ -175,7 +175,7 @@ mod tests {
                     drop(driven.tracking.give_up());
                     driven.turn(&context);
                     assert!(driven.kept.is_empty(), "what was kept goes out");
-                    // What the network has told once is told when the roster has had its time.
+                    // The network reports a loss once; it is returned after the roster has had time to tell the cause.
                     let told = driven.next_fault();
                     assert!(matches!(told, Some(Error::PeerLost { rank: 1, .. })), "{in_flight}: {told:?}");
                     assert!(driven.next_fault().is_none());

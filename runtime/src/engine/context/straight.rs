@@ -119,8 +119,8 @@ impl Stream {
         self.check_reachable(rank, doing)?;
         // SAFETY: the slot is mapped as long as the context lives.
         if let Some(region) = unsafe { self.register(rank, from, len) } {
-            // SAFETY: as above. What changes meanwhile arrives as it then is. Whoever ends the phase or the allocation drains the context
-            // before.
+            // SAFETY: as above. Bytes that change meanwhile arrive with their old or new value. A call that ends the phase or the
+            // allocation drains the context before.
             return unsafe { put_buffer(self, doing, (rank, offset), region, Box::new(()), std::mem::take(events)) };
         }
         let mut bytes = vec![0; len];
@@ -199,7 +199,7 @@ mod tests {
     use crate::transport::sim::Config;
     use crate::{Error, Result, Simulated, World};
 
-    /// What holds the lock in the parent never releases it in the child.
+    /// A thread that holds the lock in the parent never releases it in the child.
     #[test]
     fn long_puts_of_a_context_in_a_forked_child_take_no_lock_and_register_nothing() {
         let program = |world: &World| -> Result<()> {

@@ -1,4 +1,4 @@
-//! Operations of a context that are waited for by nobody but their events.
+//! Operations of a context that no call waits for: their end is known only by their events.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -41,7 +41,7 @@ impl Stream {
             return Ok(());
         }
         self.check_reachable(rank, doing)?;
-        // SAFETY: the slot is mapped as long as the context lives. Whoever ends the phase or the allocation drains the context before.
+        // SAFETY: the slot is mapped as long as the context lives. A call that ends the phase or the allocation drains the context before.
         unsafe { self.track_get(doing, HeapRange { rank, offset, len }, to, events) };
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Stream {
         self.happened(source);
     }
 
-    /// Does at `events` what is to be done, once `step` has ended at `rank`, which is reached over the network.
+    /// Runs the actions of `events` once `step` has ended at `rank`, which is reached over the network.
     pub(crate) fn track(&self, rank: usize, doing: &'static str, step: Step, events: Vec<Event>) {
         let mut driven = self.driven();
         driven.tracking.operations.push(Tracked::new(rank, doing, step, events));
@@ -111,7 +111,7 @@ impl Stream {
         self.happened(source);
     }
 
-    /// Does what is to be done at events that have happened.
+    /// Runs the actions of events that have happened.
     pub(crate) fn happened(&self, events: Vec<Event>) {
         let mut panic = None;
         for event in events {
@@ -134,12 +134,12 @@ impl Stream {
         }
     }
 
-    /// Rings a bell of an event, unless it was dropped meanwhile: its memory may be somebody else's.
+    /// Rings a bell of an event, unless the bell was dropped meanwhile: its memory may have been allocated again.
     fn ring_for_event(&self, Ring { rank, words: [mapped, remote], claim }: Ring) -> Result<()> {
         const DOING: &str = "ringing a bell";
         if self.is_mapped(rank) {
             if self.network.is_some() {
-                // What the network does there comes first.
+                // Operations of this context in flight over the network to `rank` must be in effect before the ring.
                 self.wait(DOING, |driven| driven.is_settled(self, DOING, rank))?;
             }
             claim.hold(&self.changes, || self.ring_mapped(rank, mapped));
@@ -150,7 +150,7 @@ impl Stream {
             if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
-            // Held while it is posted, not while it waits for room. What is in flight when the bell is dropped is waited for.
+            // Held while the ring is posted, not while it waits for room. The drop of the bell waits for rings in flight.
             let ring = &mut Operation::<&[u8]>::Ring { offset: driven.networks.to(rank).ring_word(remote) };
             match claim.hold(&self.changes, || ring.post(driven.networks.to(rank), rank)) {
                 None => Ok(true),
@@ -162,7 +162,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Does what is due, without the lock: it may use the context. Returns how much that was: a wait for it polls again before it sleeps.
+    /// Runs the actions that are due, without the lock, since they may use the context. Returns how many ran: a wait polls again before it
+    /// sleeps if any did.
     pub(super) fn happen_due(&self) -> usize {
         let mut done = 0;
         loop {
@@ -173,8 +174,8 @@ impl Stream {
         }
     }
 
-    /// Makes progress until `ready` holds, which the end of something that this context has in flight makes it do: that comes also when a
-    /// rank is lost. If `ready` neither holds nor fails at once, there is something in flight over a network.
+    /// Makes progress until `ready` holds. The end of operations of this context that are in flight makes `ready` hold; they end also when
+    /// a rank is lost. If `ready` neither holds nor fails at once, an operation is in flight over a network.
     ///
     /// # Errors
     /// Of `ready`; [`Error::InvalidArgument`] if the world has ended and nothing of this context is in flight; as [`Stream::wait_unless`].
@@ -189,7 +190,7 @@ impl Stream {
         })
     }
 
-    /// Makes progress until `ready` holds, which events of this context make it do.
+    /// Makes progress until `ready` holds. Events of this context make it hold.
     ///
     /// # Errors
     /// [`Error::PeerLost`] if a rank died; that of an operation of this context that failed; [`Error::InvalidArgument`] if the world
@@ -234,9 +235,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether the engine is gone, which took the receipts of messages.
+    /// Whether the engine, which took the receipts of messages, is gone.
     fn is_over(&self) -> bool {
-        // Relaxed: it orders nothing. Whoever misses it asks again.
+        // Relaxed: the flag orders nothing. A caller that does not see it set yet asks again.
         self.home.shared.over.load(Ordering::Relaxed)
     }
 
@@ -249,7 +250,7 @@ impl Stream {
 }
 
 impl Driven {
-    /// Goes on with what is tracked. What has happened then is due.
+    /// Advances the tracked operations. The events of those that end become due.
     pub(super) fn advance_tracked(&mut self, stream: &Stream) -> usize {
         if self.tracking.operations.is_empty() {
             return 0;

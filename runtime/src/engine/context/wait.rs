@@ -19,14 +19,14 @@ use crate::transport::lock::Guard;
 /// Longest sleep of a wait. Completions of a context need not cause a wake-up, so it polls at least this often. Chosen.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Whose loss ends a wait of a context.
+/// The ranks whose loss ends a wait of a context.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ends {
-    /// Anybody's.
+    /// Any rank.
     Any,
-    /// That of the rank that the wait is for.
+    /// Only the rank that the wait is for.
     Of(usize),
-    /// Nobody's: what is waited for ends with those that it is for.
+    /// None: the operations that are waited for end when their target is lost.
     Never,
 }
 
@@ -84,11 +84,11 @@ impl Stream {
         if self.job.any_lost() || self.job.any_left() { self.check_loss(rank, doing) } else { Ok(()) }
     }
 
-    /// As [`Stream::check_alive`], for what goes over a network: no interface of this rank has lost its connection to `rank`.
+    /// As [`Stream::check_alive`], for operations over a network: also no interface of this rank has lost its connection to `rank`.
     #[inline]
     pub(super) fn check_reachable(&self, rank: usize, doing: &'static str) -> Result<()> {
         self.check_alive(rank, doing)?;
-        // Of a message that a context has lost the room in the window of all contexts never comes back.
+        // If a context has lost a message, its room in the window that all contexts share never comes back.
         if self.cuts.contains(rank) {
             return Err(Error::PeerLost { rank, cause: Loss::Disconnected, doing: doing.into() });
         }
@@ -151,7 +151,7 @@ impl Stream {
         }
     }
 
-    /// Makes progress once; tells how much was done.
+    /// Makes progress once. Returns how much was done.
     ///
     /// # Errors
     /// As [`Stream::check_own`].
@@ -371,7 +371,7 @@ impl Stream {
 }
 
 impl Driven {
-    /// Makes progress; tells how much was done.
+    /// Makes progress. Returns how much was done.
     pub(super) fn turn(&mut self, stream: &Stream) -> usize {
         let (done, has_news) = self.networks.progress();
         if has_news {
@@ -441,7 +441,7 @@ impl Driven {
         })
     }
 
-    /// Queues the errors of `untold` for the next flush, for each rank of which the roster has decided or has had its time.
+    /// Queues the errors of `untold` for the next flush, for each rank for which the roster has the cause or has had its time.
     #[cold]
     fn tell_losses(&mut self, stream: &Stream) {
         let Driven { networks, losses, untold, faults, unmet, .. } = self;

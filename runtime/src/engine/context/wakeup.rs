@@ -35,13 +35,13 @@ pub(super) struct Sleepers {
     handles: AtomicUsize,
     /// Whether the context's networks are armed.
     armed: AtomicBool,
-    /// What makes the descriptors readable. Made with the first descriptor.
+    /// The sources that make the descriptors readable. Made with the first descriptor.
     sources: OnceLock<Sources>,
     /// Tasks that wait, by data and vtable of their wakers.
     tasks: Mutex<HashMap<(usize, usize), Waker>>,
 }
 
-/// What makes the descriptors of a context readable beside its networks.
+/// The sources, beside its networks, that make the descriptors of a context readable.
 #[derive(Debug)]
 struct Sources {
     signals: Arc<OwnedFd>,

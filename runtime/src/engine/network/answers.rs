@@ -1,4 +1,4 @@
-//! Posts what is answered: gets, atomics and flushes.
+//! Posts operations that have an answer: gets, atomics and flushes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ impl<D: Domain> Network<D> {
         Ok(self.post_asked(answer, &completion, post)?.map(|_| lent))
     }
 
-    /// An answer, and the completion that ends in it.
+    /// An answer, and the completion that fills it.
     pub(super) fn answer(&self) -> (Arc<Answer>, Completion) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         self.new_answer()
@@ -68,7 +68,7 @@ impl<D: Domain> Network<D> {
         (answer, completion)
     }
 
-    /// As [`Network::answer`], but reuses an earlier answer that nobody holds any more, if there is one.
+    /// As [`Network::answer`], but reuses an earlier answer to which there is no other reference, if there is one.
     fn spare_answer(&self) -> (Arc<Answer>, Completion) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         let mut spare = self.spare.borrow_mut();

@@ -1,4 +1,4 @@
-//! What the engine asks of a network.
+//! The operations that the engine needs from a network.
 
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -260,8 +260,8 @@ where
     fn disconnect(&self, rank: usize) -> bool {
         let mut peers = self.peers.borrow_mut();
         let Some(peer) = peers.get(&rank) else { return true };
-        // An endpoint that goes leaves its answers without an end. Messages wait for room at the receiver, which a new endpoint would not know of.
-        // A look-up whose answer has come and that nobody goes on with goes too.
+        // A dropped endpoint leaves its answers without an end. Messages wait for room at the receiver, which a new endpoint would not know
+        // of. A look-up whose answer has come and that no caller goes on with is dropped too.
         let is_idle = !self.windowed && self.is_answered() && matches!(peer.settled(), Ok(true));
         if is_idle {
             self.written.borrow_mut().retain(|other| *other != rank);

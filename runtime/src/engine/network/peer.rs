@@ -12,13 +12,13 @@ use crate::engine::remote_access::Answer;
 use crate::engine::segments::ADDRESS;
 use crate::transport::{Domain, Endpoint, Error as NotNow, Flush, Interface, Posted, RemoteKey, Result};
 
-/// What a rank has for one peer of a network.
+/// The state of a rank for one peer of a network.
 pub(super) struct Peer<E> {
     pub(super) endpoint: E,
     pub(super) table: RefCell<KeyTable<RemoteKey>>,
     /// The part of the table that is on its way.
     pub(super) fetch: RefCell<Option<Arc<Answer>>>,
-    /// What is known of its segments.
+    /// The peer's segments that are known here.
     pub(super) segments: RefCell<segments::Known>,
     /// Messages sent there for which no room has come back.
     pub(super) load: Cell<Load>,

@@ -1,4 +1,4 @@
-//! The messages that carry room for messages (see [`super::window`]): its return, and the question for it.
+//! The messages about room for messages (see [`super::window`]): those that return room, and those that ask for room.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ where
         }
     }
 
-    /// A message there has no room: asks for some if none may come back otherwise.
+    /// Called when there is no room for a message to `peer`. Asks the peer for room if it may return none unasked.
     #[cold]
     pub(super) fn ask_for_room(&self, peer: &Peer<EndpointOf<D>>) {
         if !peer.load.get().is_due() && !peer.asked.get() {
@@ -46,7 +46,7 @@ where
     /// Returns room to a sender. `false`: the network takes no message now.
     pub(super) fn return_room(&self, to: usize, load: Load) -> bool {
         let sent = self.with(to, |peer| self.tell_room(peer, load));
-        // A peer that counts as lost needs none. Whatever else fails is tried again: the sender may be waiting for this room.
+        // A peer that counts as lost needs no room. After any other error the return is tried again: the sender may be waiting for this room.
         matches!(sent, Ok(_) | Err(NotNow::ConnectionReset | NotNow::Canceled))
     }
 }

@@ -12,7 +12,7 @@ use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SE
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, context_offset, entry_offset, word_offset};
 use crate::transport::{Domain, Endpoint, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
 
-/// What is known of a peer's segments.
+/// A peer's segments that are known here.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     segments: BTreeMap<u32, Segment>,
@@ -29,7 +29,7 @@ pub(super) struct Known {
     /// The peer's count of changes when each block was read.
     versions: Vec<u64>,
     step: Step,
-    /// A segment was closed while a get was under way: what comes may be older than that.
+    /// A segment was closed while a get was under way: the get may bring the table as it was before the close.
     is_old: bool,
     /// Copies that were made.
     made: u64,
@@ -43,7 +43,7 @@ struct Segment {
     key: RemoteKey,
 }
 
-/// What is under way of a copy.
+/// The step of a copy of a peer's table that is under way.
 #[derive(Debug, Default)]
 enum Step {
     #[default]
@@ -140,7 +140,7 @@ impl<D: Domain> Network<D> {
         Ok(done.is_some())
     }
 
-    /// Asks for bytes of the peer's table, after what was put there before.
+    /// Asks for bytes of the peer's table, after all earlier puts there.
     fn ask(&self, peer: &Peer<EndpointOf<D>>, offset: usize, len: usize) -> Result<Option<Arc<Answer>>> {
         peer.fence()?;
         let len = len.min(self.interface.attributes().get.max_bcopy);

@@ -1,5 +1,5 @@
 //! Flow control of messages from program to program: a sender may have so many messages, or so many bytes of them, at a peer
-//! whose program has not handled them yet. Whatever room the network has for messages comes back when they are in the
+//! whose program has not handled them yet. The room that the network itself has for messages comes back when they are in the
 //! receiver's queue, so without this a receiver that does not run handlers would queue without limit.
 //!
 //! Both ends count. The receiver returns room when half of a window is handled, by a message of its own that is not counted.
@@ -10,7 +10,7 @@
 //! The messages in flight never have more bytes than a window. A message longer than a window goes alone.
 //!
 //! The bound is one for each sender: a receiver of `n` senders that all send at once may queue `n` windows. One bound for all
-//! would need a receiver that gives room out to senders that have asked for it, a round trip before the first message.
+//! would need a receiver that gives room out to senders that have asked first, a round trip before the first message.
 //!
 //! The contexts of a rank have one such window together at each peer (`engine/context/window.rs`). No rank sends to a context, so there
 //! the sender reads what the receiver has counted.
@@ -31,7 +31,7 @@ pub(in super::super) struct Load {
 }
 
 impl Load {
-    /// Asks the receiver to return room as soon as it has handled something. Nobody returns so little.
+    /// Asks the receiver to return room as soon as it has handled a message. A load of 0 is never returned, so it can mean this.
     pub(super) const QUESTION: Load = Load { messages: 0, bytes: 0 };
 
     /// Whether a sender with so much in flight may send a message of `len` bytes.
@@ -46,7 +46,7 @@ impl Load {
         Load { messages: self.messages + 1, bytes: self.bytes.saturating_add(len as u32) }
     }
 
-    /// What is left when the peer has returned so much.
+    /// The load that is left when the peer has returned so much.
     pub(super) fn without(self, returned: Load) -> Load {
         Load {
             messages: self.messages.saturating_sub(returned.messages),
@@ -59,7 +59,7 @@ impl Load {
         Load { messages: self.messages.wrapping_add(1), bytes: self.bytes.wrapping_add(len as u32) }
     }
 
-    /// What was counted since `before`.
+    /// The load that was counted since `before`.
     pub(in super::super) fn since(self, before: Load) -> Load {
         Load { messages: self.messages.wrapping_sub(before.messages), bytes: self.bytes.wrapping_sub(before.bytes) }
     }
@@ -84,7 +84,7 @@ impl Load {
     }
 }
 
-/// What this rank has handled, by sender, and not returned.
+/// The messages that this rank has handled, by sender, and whose room it has not returned.
 #[derive(Debug, Default)]
 pub(super) struct Handled {
     loads: RefCell<BTreeMap<usize, Load>>,
@@ -262,7 +262,7 @@ mod tests {
                 let (mut sent, network) = (0, engine.networks.to(1 - world.rank()));
                 if world.rank() == 0 {
                     let payload = |number| vec![1; len(number)];
-                    // Far longer than what is refused takes to arrive.
+                    // Far longer than a refused message would take to arrive.
                     for _ in 0..5000 {
                         if sent < many && engine.send(1, BROADCAST, sent, &payload(sent)).expect("alive") == Sent::Done
                         {

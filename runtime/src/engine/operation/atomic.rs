@@ -1,4 +1,4 @@
-//! Atomics whose result is fetched, while their asker does something else.
+//! Atomics whose result is fetched while the caller does something else.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl Atomic {
         Atomic { claim: None, rank, offset, change, answer: None }
     }
 
-    /// One whose answer is on its way.
+    /// An atomic that was posted; its answer is in flight.
     pub(crate) fn posted(rank: usize, offset: usize, change: Change, answer: Arc<Answer>) -> Atomic {
         Atomic { claim: None, rank, offset, change, answer: Some(answer) }
     }
@@ -60,7 +60,7 @@ impl Atomic {
         self.answer.is_none()
     }
 
-    /// Nobody waits for it any more: it happens nevertheless, as soon as there is room, if its phase lasts.
+    /// Called when the caller no longer waits for the result. The atomic is still done, as soon as there is room, if its phase lasts.
     pub(crate) fn let_go(&self, engine: &Engine) {
         // A forked child has a copy of this value, but its parent asks.
         if self.answer.is_none()

@@ -1,4 +1,4 @@
-//! The three events of an operation: its source may be reused, it is in effect at the target, the target's program has handled it.
+//! The three events of an operation: its source may be reused; it is in effect at the target; the target's program has handled it.
 //!
 //! An operation without events costs nothing. One with events is [`Tracked`] once it is handed to the network: each poll of its
 //! stream advances its [`Step`], and when the step ends the events happen. The step of a put is a flush of the connection with a
@@ -17,7 +17,7 @@ use super::{Atomic, Filled, Issuer, Transfer};
 use crate::error::{Error, Result};
 use crate::transport::lock::Mutex;
 
-/// What is done when an event happens.
+/// An action that runs when an event happens.
 pub(crate) enum Event {
     /// Adds one to a counter of this process.
     Count(Arc<AtomicU64>),
@@ -27,7 +27,7 @@ pub(crate) enum Event {
     Call(Box<dyn FnOnce(Result<()>) + Send>),
     /// Ends one operation of a group.
     End(Member),
-    /// Gives up the buffer that the operation owned, which may run the program's code.
+    /// Drops the buffer that the operation owned. The drop may run the program's code.
     GiveUp(InFlight),
 }
 
@@ -43,12 +43,11 @@ impl std::fmt::Debug for Event {
     }
 }
 
-/// A ring at `rank` of a bell, which lies in a block of the symmetric heap.
+/// A ring of a bell at `rank`. The bell is in a block of the symmetric heap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
     pub(crate) rank: usize,
-    /// Offsets in a slot of two words of the bell: processors add to the first, networks to the second. See
-    /// `Words::for_contexts`.
+    /// Offsets in a slot of the bell's two words: processors add to the first, networks to the second. See `Words::for_contexts`.
     pub(crate) words: [usize; 2],
     /// A bell that was dropped in the meantime is not rung: its memory may have been allocated again.
     pub(crate) claim: Claim,
@@ -60,7 +59,7 @@ pub(crate) struct Group {
     open: AtomicU64,
     /// The first error.
     error: Mutex<Option<Error>>,
-    /// The task that waits for the end of all.
+    /// Waker of the task that waits until all operations have ended.
     waiting: Mutex<Option<Waker>>,
 }
 
@@ -71,7 +70,7 @@ impl Group {
         self.open.load(Ordering::Acquire) == 0
     }
 
-    /// `None` while an operation has not ended. Then the first error, once; after that `Ok`.
+    /// `None` while an operation has not ended. After that the first error, if there is one, in the first call; `Ok` in later calls.
     pub(crate) fn outcome(&self) -> Option<Result<()>> {
         if !self.has_ended() {
             return None;
@@ -79,16 +78,18 @@ impl Group {
         Some(self.error.lock().take().map_or(Ok(()), Err))
     }
 
-    /// Wakes this task when all have ended. The caller looks once more after this.
+    /// Registers the waker of a task that is woken when all operations have ended. The caller then checks once more whether they have: the
+    /// last one may have ended before this call.
     pub(crate) fn wake_at_end(&self, waker: &Waker) {
         let waker = waker.clone();
         let former = self.waiting.lock().replace(waker);
-        // The program's code runs outside the lock.
+        // The drop of a waker may run the program's code, so it is not under the lock.
         drop(former);
     }
 }
 
-/// One operation of a group, until it is dropped. Dropped without an outcome it was not begun, which is an error of the group.
+/// One operation of a group. The drop ends it. A member that is dropped without an outcome stands for an operation that was not begun, and
+/// gives its group an error.
 #[derive(Debug)]
 pub(crate) struct Member {
     group: Arc<Group>,
@@ -120,9 +121,9 @@ impl Drop for Member {
             let why = "it was not begun: its call failed, or was never made".into();
             self.note(Err(Error::InvalidArgument { operation: "an operation with events", why }));
         }
-        // Pairs with the Acquire load in `Group::outcome`.
+        // Pairs with the Acquire load in `Group::has_ended`.
         if self.group.open.fetch_sub(1, Ordering::Release) == 1 {
-            // Whoever waits has set its waker before this takes the lock, or looks after that.
+            // A task that waits has set its waker before this takes the lock, or else checks after this and finds that all have ended.
             let waiting = self.group.waiting.lock().take();
             waiting.into_iter().for_each(Waker::wake);
         }
@@ -162,8 +163,8 @@ pub(crate) struct Events {
     pub(crate) handled: Vec<Event>,
 }
 
-/// The messages of a rank whose handlers have not run yet, by the number that the target sends back when one has. Answers
-/// arrive at the rank's own thread, which runs the actions.
+/// Messages of this rank whose handlers have not run at their targets yet, by the number of the receipt that the target sends back after
+/// the handler. Receipts arrive at the rank's own thread, which runs the events' actions.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     last: AtomicU64,
@@ -180,11 +181,10 @@ struct AllOwed {
 #[derive(Debug)]
 struct Owed {
     rank: usize,
-    /// Of an atomic: where its result goes.
+    /// For an atomic: where its result goes.
     found: Option<Arc<Found>>,
     events: Vec<Event>,
-    /// The rank was found lost by one poll. Its answer may have arrived before and wait in a queue, so only the next poll gives
-    /// up.
+    /// A poll has found the rank lost. The receipt may have arrived before and still be in a queue, so only the next poll gives it up.
     lost: bool,
 }
 
@@ -200,7 +200,7 @@ impl Receipts {
         self.open_with(rank, None, events)
     }
 
-    /// As [`Receipts::open`], of an atomic.
+    /// As [`Receipts::open`], for an atomic whose result goes to `found`.
     ///
     /// # Errors
     /// As [`Receipts::open`].
@@ -226,7 +226,7 @@ impl Receipts {
         owed.open.remove(&number).map(|owed| owed.events)
     }
 
-    /// The result of an atomic came with its receipt, which is to be closed.
+    /// Stores the result of an atomic, which came with its receipt. The caller closes the receipt after this.
     pub(crate) fn found(&self, number: u64, rank: usize, word: u64) {
         let owed = self.owed.lock();
         if let Some(found) =
@@ -236,7 +236,7 @@ impl Receipts {
         }
     }
 
-    /// Removes the receipt of a message that was not sent, because of `error`, which ends its futures.
+    /// Removes the receipt of a message that was not sent because of `error`. The message's futures end with that error.
     pub(crate) fn refuse(&self, number: u64, rank: usize, error: &Error) {
         let events = self.close(number, rank);
         refuse(events.unwrap_or_default(), error);
@@ -247,8 +247,8 @@ impl Receipts {
         !self.owed.lock().open.is_empty()
     }
 
-    /// Removes the receipts that will never come: those of ranks that `is_lost` in two consecutive calls. Moves their events to
-    /// `due`, with what `error` says of the rank.
+    /// Removes the receipts that will never come: those of ranks for which `is_lost` holds in two consecutive calls. Moves their events to
+    /// `due`, with `error` of the rank as the outcome.
     pub(in super::super) fn take_lost(
         &self,
         is_lost: impl Fn(usize) -> bool,
@@ -258,11 +258,11 @@ impl Receipts {
         let never_comes = |owed: &mut Owed| is_lost(owed.rank) && std::mem::replace(&mut owed.lost, true);
         let lost: Vec<Owed> =
             self.owed.lock().open.extract_if(|_, owed| never_comes(owed)).map(|(_, owed)| owed).collect();
-        // `error` may ask for receipts, so the lock is free here.
+        // Not under the lock: `error` may use the receipts.
         lost.into_iter().for_each(|Owed { rank, events, .. }| happened(events, Err(error(rank)), due));
     }
 
-    /// Ends those that are open without their receipt, and opens no more. As [`give_up`].
+    /// Gives up all open receipts, as [`give_up`] does with their events. No receipt can be opened after this.
     #[must_use]
     pub(in super::super) fn give_up(&self) -> Vec<Event> {
         let open = {
@@ -280,19 +280,19 @@ pub(crate) struct Tracked {
     rank: usize,
     doing: &'static str,
     step: Step,
-    /// What is done when the step has ended.
+    /// They happen when the step has ended.
     events: Vec<Event>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A flush of the connection that is not posted yet. `effect`: until all is in effect at the target; else until sources may
-    /// be reused.
+    /// A flush of the connection that is not posted yet. It ends when all earlier operations are in effect at the target if `effect`, else
+    /// when their sources may be reused.
     Flush { effect: bool },
     /// A flush that is posted.
     Flushing(Arc<Answer>),
-    /// A message that may wait in a queue of this rank. After that it is in the target's memory if it went through a lane; over
-    /// a network a flush follows.
+    /// A message that may wait in a queue of this rank. Once it has left the queue, it is in the target's memory if it went through a lane;
+    /// over a network a flush follows.
     Message,
     /// A put out of a buffer that the operation owns. The buffer is given up when the step has ended.
     Buffer(InFlight),
@@ -335,7 +335,7 @@ impl Tracked {
         Tracked { rank, doing, step, events }
     }
 
-    /// The step has ended: moves the events to `due`, behind the buffer that the operation owned.
+    /// Called when the step has ended. Moves the buffer that the operation owned, then the events, to `due`.
     pub(in super::super) fn end(&mut self, outcome: Result<()>, due: &mut VecDeque<Due>) {
         due.extend(self.take_buffer().map(|buffer| (buffer, Ok(()))));
         happened(std::mem::take(&mut self.events), outcome, due);
@@ -354,7 +354,7 @@ impl Tracked {
         self.events.into_iter().chain(buffer)
     }
 
-    /// Whether it is a get or an atomic of which a part waits for room.
+    /// Whether this is a get or an atomic that is not all posted yet, for lack of room.
     pub(in super::super) fn is_unposted(&self) -> bool {
         match &self.step {
             Step::Transfer(transfer) => transfer.is_unposted(),
@@ -363,7 +363,7 @@ impl Tracked {
         }
     }
 
-    /// Whether it reads or fills memory of this rank from `start` on.
+    /// Whether this operation reads or fills any of the `len` bytes of this rank's memory at `start`.
     pub(in super::super) fn touches(&self, start: *const u8, len: usize) -> bool {
         match &self.step {
             Step::Buffer(flight) => flight.touches(start, len),
@@ -372,7 +372,7 @@ impl Tracked {
         }
     }
 
-    /// Whether it fills this segment of the own rank.
+    /// Whether this is a get that fills `segment`, a segment of this rank.
     pub(in super::super) fn fills(&self, segment: Filled) -> bool {
         matches!(&self.step, Step::Transfer(transfer) if transfer.fills(segment))
     }
@@ -436,8 +436,8 @@ pub(in super::super) fn happened(events: Vec<Event>, outcome: Result<()>, due: &
     due.push_back((last, outcome));
 }
 
-/// Tells futures that their operations have not ended. Returns the other events, for [`drop_all`] when all futures have been told:
-/// one that was not would take its operation for done.
+/// Ends futures with an error, since their operations have not ended. Returns the other events. The caller passes them to [`drop_all`]
+/// after all futures have been ended: a future that was not would take its operation for done.
 #[must_use]
 pub(in super::super) fn give_up(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut others = Vec::new();
@@ -464,8 +464,8 @@ pub(crate) fn refuse(events: Vec<Event>, error: &Error) {
     drop_all(others);
 }
 
-/// Drops events that will not happen. Functions are not called. Functions and buffers are the program's: if some panic, all are
-/// dropped, and the first panic goes on.
+/// Drops events that will not happen. Functions are not called. The drop of a function or a buffer runs the program's code: if one panics,
+/// the others are still dropped, and then the first panic is resumed.
 pub(in super::super) fn drop_all(events: Vec<Event>) {
     let mut first = None;
     for event in events {

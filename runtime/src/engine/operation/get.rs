@@ -1,8 +1,8 @@
-//! Gets: in as many requests as the network needs, while their asker does something else.
+//! Gets: in as many requests as the network needs, while the caller does something else.
 //!
 //! A request may be posted long after the get was begun: in the next window of a long get, or when the network has room. A
-//! [`Claim`] is checked before each, so that nothing reads memory whose phase or allocation has ended. What was posted before is
-//! waited for by whoever ends them ([`Engine::quiet`]).
+//! [`Claim`] is checked before each, so that no request reads memory whose phase or allocation has ended. The call that ends a phase or an
+//! allocation waits for the requests that were posted before ([`Engine::quiet`]).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct HeapRange {
 pub(crate) struct Get {
     /// `None`: memory that stays as it is until the get has ended.
     claim: Option<Claim>,
-    /// What has not come. The first ones are under way.
+    /// Requests that are not answered. The first ones are in flight.
     requests: Vec<Request>,
 }
 
@@ -45,7 +45,7 @@ struct Request {
 }
 
 impl Get {
-    /// Of what lies in these ranges, one after the other, in requests of at most `largest` bytes. Nothing is asked for yet.
+    /// A get of the bytes of these ranges, one after the other, in requests of at most `largest` bytes. Nothing is posted yet.
     pub(crate) fn new(largest: usize, claim: Option<Claim>, ranges: impl IntoIterator<Item = HeapRange>) -> Get {
         let (mut requests, mut start): (Vec<Request>, _) = (Vec::new(), 0);
         for HeapRange { rank, mut offset, len } in ranges {
@@ -59,7 +59,7 @@ impl Get {
         Get { claim, requests }
     }
 
-    /// Asks for what there is room for, writes what has come to `into`, and tells whether that is all.
+    /// Posts requests as far as there is room, and writes the bytes that have arrived to `into`. Returns whether the get is complete.
     ///
     /// # Errors
     /// [`Error::PeerLost`]; [`Error::PhaseOver`] if there is more to ask for.
@@ -89,7 +89,7 @@ impl Get {
 }
 
 impl Request {
-    /// Asks, if that is still to do and there is room, writes what came, and tells how much.
+    /// Posts the request if it is not posted and there is room. Writes the bytes that came, and returns their number.
     fn came(
         &mut self,
         issuer: &mut impl Issuer,

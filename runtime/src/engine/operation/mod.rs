@@ -29,7 +29,7 @@ pub(crate) trait Issuer {
     /// # Errors
     /// [`crate::Error::PhaseOver`] if the memory is in another phase than when it was claimed.
     fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()>;
-    /// One attempt to post what gives an answer, after what was put there before. `None` is backpressure.
+    /// One attempt to post an operation that gives an answer, after all earlier puts there. `None` is backpressure.
     ///
     /// # Errors
     /// [`crate::Error::PeerLost`].
@@ -45,7 +45,7 @@ pub(crate) trait Issuer {
     fn has_lane(&self, rank: usize) -> bool;
 }
 
-/// Posts what gives an answer.
+/// Posts an operation that gives an answer.
 pub(crate) type Post<'a> = &'a dyn Fn(&dyn RemoteAccess) -> transport::Result<Option<Arc<Answer>>>;
 
 /// A change of one word, to be done at its home.
@@ -54,7 +54,7 @@ pub(crate) struct Change {
     pub(crate) op: AtomicOp,
     pub(crate) width: Width,
     pub(crate) value: u64,
-    /// What the word must hold, for compare-and-swap.
+    /// The value that the word must have, for compare-and-swap.
     pub(crate) compare: u64,
 }
 
@@ -102,7 +102,7 @@ impl<B: AsRef<[u8]>> Operation<B> {
         }
     }
 
-    /// Approximate bytes of memory that it takes in a queue. What is in flight of a put counts until all of it is.
+    /// Approximate bytes of memory that this operation takes in a queue. The posted part of a put counts until the whole put is posted.
     pub(super) fn len(&self) -> usize {
         8 + match self {
             Operation::Message { payload, .. } => payload.as_ref().len(),

@@ -1,7 +1,7 @@
 //! Transfers between a peer and memory of this rank that stays where it is until they have ended: no buffer lies in between.
 //!
 //! Long memory is registered for the time of the transfer, and the network's device reads or writes it. Into shorter memory the network
-//! copies what has come, once.
+//! copies the bytes that have come, once.
 //!
 //! A transfer is over when all its requests have ended, also those of a transfer that failed: until then the network may touch the
 //! memory.
@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-// SAFETY: the memory is not bound to a thread; whoever advances the transfer has it alone.
+// SAFETY: the memory is not bound to a thread; the thread that advances the transfer has exclusive access.
 unsafe impl Send for Transfer {}
 
 impl std::fmt::Debug for Transfer {
@@ -88,7 +88,7 @@ impl Transfer {
         self.remote.rank
     }
 
-    /// Whether the network no longer touches the memory, unless more is posted. What is lent can be taken back at any time.
+    /// Whether the network no longer touches the memory, unless more is posted. Lent buffers can be taken back at any time.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.iter().all(|request| match request {
             Request::Straight(answer) => Answer::is_idle(answer),
@@ -96,7 +96,7 @@ impl Transfer {
         })
     }
 
-    /// Whether a part of it waits for room.
+    /// Whether a part of the transfer waits for room.
     pub(super) fn is_unposted(&self) -> bool {
         self.posted < self.remote.len && self.error.is_none()
     }
@@ -106,12 +106,12 @@ impl Transfer {
         overlap((self.local.start(), self.remote.len), (start, len))
     }
 
-    /// Whether it fills this segment of the own rank.
+    /// Whether this transfer fills `segment`, a segment of this rank.
     pub(crate) fn fills(&self, segment: Filled) -> bool {
         self.filled == Some(segment)
     }
 
-    /// Posts what there is room for, and takes in what has ended. `true`: all is done.
+    /// Posts requests as far as there is room, and takes in requests that have ended. Returns whether the transfer is complete.
     ///
     /// # Errors
     /// [`Error::PeerLost`], [`Error::PhaseOver`]; only when nothing is in flight any more.
@@ -194,7 +194,7 @@ impl Drop for Transfer {
         if let Some(region) = &mut self.region
             && is_idle
         {
-            // SAFETY: the last use of it.
+            // SAFETY: the region is not used after this.
             unsafe { ManuallyDrop::drop(region) };
         }
     }

@@ -38,7 +38,7 @@ impl Agent {
     /// Starts the thread on the leader of a host.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] for what other hosts' ranks publish; [`Error::Os`] if the system refuses a thread.
+    /// [`Error::OutOfMemory`] if there is no memory for the records that other hosts' ranks publish; [`Error::Os`] if the system refuses a thread.
     pub fn start(job: Arc<JobMemory>, published: Box<dyn Published>, nodes: Nodes, link: Link) -> Result<Agent> {
         let leaving = Arc::new(AtomicBool::new(false));
         (0..job.ranks()).filter(|rank| !job.is_here(*rank)).try_for_each(|rank| published.make_room(rank))?;
@@ -83,7 +83,7 @@ struct Told {
     gone: bool,
 }
 
-/// What the thread works on.
+/// The state of the agent's thread.
 struct Service {
     job: Arc<JobMemory>,
     published: Box<dyn Published>,
@@ -235,7 +235,7 @@ impl Service {
         }
     }
 
-    /// The hub passes on what is new of `rank`, of another host.
+    /// The hub passes on the news of `rank`, a rank of another host.
     fn note_entered(&mut self, rank: usize) {
         if self.link.host == HUB {
             self.entered.push(rank);
@@ -255,7 +255,7 @@ impl Service {
                 return Ok(());
             }
         };
-        // The hub passes on what others said, of any rank but ours. Other hosts speak of their own ranks only.
+        // The hub passes on the messages of other hosts, about any rank but ours. Other hosts send messages about their own ranks only.
         let is_theirs =
             rank < self.job.ranks() && !self.job.is_here(rank) && (host == HUB || self.nodes.of(rank) == host);
         if !is_theirs {

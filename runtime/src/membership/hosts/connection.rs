@@ -46,7 +46,7 @@ pub struct Connection {
     incoming: Vec<u8>,
     outgoing: VecDeque<u8>,
     is_closed: bool,
-    /// Sends fail. What the other end sent before that may still wait here.
+    /// Sends fail. Messages that the other end sent before that may still wait here.
     is_send_closed: bool,
 }
 
@@ -345,7 +345,7 @@ pub(super) mod tests {
             assert!(other.is_closed());
             assert_eq!(came, words[..if is_good { 3 } else { 1 }], "{frames:?}");
         }
-        // What one end has sent is nothing that it receives.
+        // An end does not accept its own messages.
         let (mut sender, stream) = pair();
         let mut own = Connection::new(1, stream, keys()).unwrap();
         sender.write_all(&first).unwrap();

@@ -103,9 +103,9 @@ impl HubListener {
         Ok((HubListener { listener, address }, address))
     }
 
-    /// Lets the leaders of hosts `1..hosts` in, until all are there or `told` says that all have told how they fared. Whoever
-    /// else comes is sent away. Callers that say nothing take a bounded number of descriptors; where there are none left,
-    /// the callers of longest silence go first.
+    /// Lets the leaders of hosts `1..hosts` in, until all are there or `told` says that all have reported how they fared.
+    /// Other callers are sent away. Callers that send nothing take a bounded number of descriptors; if none is left, the
+    /// callers that have been silent longest are dropped first.
     ///
     /// # Errors
     /// Those of `told`; [`Error::Os`] if the listening socket is broken, or if there was no descriptor for a caller until
@@ -142,8 +142,8 @@ impl HubListener {
         Ok(lines)
     }
 
-    /// Takes in who has called, while fewer than `most` are there or the oldest may go. What keeps it from taking in more
-    /// is returned if that is a lack of descriptors or memory, which may pass.
+    /// Accepts callers while there are fewer than `most`, or the oldest may be dropped. If a lack of descriptors or
+    /// memory prevents more, returns that error: it may pass.
     fn accept(&self, callers: &mut VecDeque<Caller>, most: usize) -> Result<Option<std::io::Error>> {
         let may_go = |oldest: Option<&Caller>| oldest.is_some_and(|oldest| oldest.since.elapsed() >= GRACE);
         // A bound, so that those who have come are heard while others keep coming.
@@ -241,7 +241,7 @@ const HUB_END: (u32, u64) = (HUB as u32, 0);
 const NOWHERE: Position = Position { epoch: 0, received: 0 };
 
 impl HubAddress {
-    /// What all ranks of the job know, and nobody else.
+    /// The job's secret: all ranks of the job know it, and nobody else.
     pub fn job_key(&self) -> [u8; KEY] {
         blake3::derive_key("bellwether hub 2: the key of the job", &self.secret)
     }
@@ -261,7 +261,7 @@ impl HubAddress {
     /// from which nothing comes back, a few times.
     ///
     /// # Errors
-    /// [`Error::Start`] with each address that was tried, and what became of it.
+    /// [`Error::Start`] with each address that was tried, and the outcome.
     pub fn call(&self, host: usize) -> Result<Connection> {
         let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
         let mut addresses: Vec<(SocketAddr, usize)> = self.named().into_iter().map(|address| (address, 1)).collect();

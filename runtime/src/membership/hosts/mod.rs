@@ -1,8 +1,9 @@
 //! A job on several hosts: how they connect at the start, and what they tell each other afterwards.
 //!
 //! Each host has a roster of all ranks of the job; the entries of other hosts' ranks are copies. One rank of each host, its
-//! leader, runs an [`Agent`] with a TCP connection to the leader of rank 0's host, the hub, which passes on what it receives. The
-//! connections carry who has arrived, how to reach it, and who is gone. Everything else goes over the network that ranks use.
+//! leader, runs an [`Agent`] with a TCP connection to the leader of rank 0's host, the hub, which passes on the messages that it
+//! receives. The connections carry which ranks have arrived, how to reach them, and which ranks are gone. All other data goes
+//! over the network that ranks use.
 
 mod addresses;
 mod agent;
@@ -19,7 +20,7 @@ pub use self::meeting::{HubAddress, HubListener};
 
 /// What ranks publish about themselves beside the roster. Hosts copy it from one to another.
 pub trait Published: Send {
-    /// Makes room for what `rank`, of another host, publishes. Called once, before the other calls about that rank.
+    /// Makes room for the records that `rank`, of another host, publishes. Called once, before the other calls about that rank.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
@@ -46,7 +47,7 @@ pub trait Published: Send {
     fn wait(&self, rank: usize) -> Sleeper;
 }
 
-/// What the leader of one host tells those of others.
+/// A message from the leader of one host to those of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostMessage {
     /// The handlers of a rank: the entries of its table, one after the other.
@@ -78,7 +79,7 @@ pub struct Sleeper {
     pub wakes: u64,
 }
 
-/// What a rank has in the roster of its host.
+/// The entry of a rank in the roster of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
     /// Its number.
@@ -104,5 +105,5 @@ pub struct Link {
     pub connections: Vec<Connection>,
 }
 
-/// The host of rank 0, which passes on what it receives.
+/// The host of rank 0, which passes on the messages that it receives.
 pub const HUB: usize = 0;

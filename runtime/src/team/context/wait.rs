@@ -117,7 +117,7 @@ impl Context {
         self.meeting.partners().try_for_each(|rank| self.hub.engine.remote_hand_over(Kind::Barrier.doing(), rank))
     }
 
-    /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is under way.
+    /// The barrier as a collective of its own, without a future. Members are mapped, and no collective of this team is in flight.
     pub(in crate::team) fn barrier_now(&self, counter: bool) -> Result<()> {
         let doing = Kind::Barrier.doing();
         self.collective_now(Head::new::<()>(Kind::Barrier, 0), "", |context| {

@@ -24,7 +24,7 @@ pub(super) fn counted(count: i32) -> (Completion, Arc<AtomicU32>) {
     )
 }
 
-/// Puts a whole allocation, and tells what the call answered.
+/// Puts a whole allocation. Returns what the call returned.
 fn put<R: Rig>(duo: &Duo<R>, from: &Allocation, key: &RemoteKey, completion: Option<&Completion>) -> Posted {
     let len = from.region().len();
     let iov = [Iov { pointer: from.address(), length: len, stride: len, count: 1, region: Some(from.region()) }];
@@ -32,7 +32,7 @@ fn put<R: Rig>(duo: &Duo<R>, from: &Allocation, key: &RemoteKey, completion: Opt
     duo.insist(|| unsafe { duo.a.ep().put_zcopy(&iov, key.address, key, completion) })
 }
 
-/// Gets a whole allocation's worth. Over messages this is never done inside the call.
+/// Gets as many bytes as the allocation has. A get that is emulated over messages is never complete when the call returns.
 fn pull<R: Rig>(duo: &Duo<R>, to: &Allocation, key: &RemoteKey, completion: Option<&Completion>) -> Posted {
     let len = to.region().len();
     let iov = [Iov { pointer: to.address(), length: len, stride: len, count: 1, region: Some(to.region()) }];
@@ -49,7 +49,7 @@ fn filled<R: Rig>(duo: &Duo<R>, len: usize, salt: usize) -> Allocation {
     memory
 }
 
-/// More than the queues of any rig hold.
+/// Bytes of a transfer that do not fit into the queues of any rig.
 fn large<R: Rig>() -> usize {
     if R::SHORTEN > 100 { 2000 } else { 200_000 }
 }
@@ -72,7 +72,7 @@ pub fn u07_three_return_values<R: Rig>() {
     duo.settle();
     let expected = if posted == Posted::Done { (0, 1) } else { (1, 0) };
     assert_eq!((calls.load(SeqCst) as i32, completion.count()), expected, "{posted:?}");
-    // Until refused: what was refused never completes.
+    // Puts until one is refused. A refused put never completes.
     let (completion, calls) = counted(0);
     let source = filled(&duo, large::<R>(), 2);
     let len = source.region().len();
@@ -92,14 +92,14 @@ pub fn u07_three_return_values<R: Rig>() {
             Err(error) => panic!("{error}"),
         }
     }
-    // A device may be as fast as its caller.
+    // A device may complete puts as fast as the caller posts them.
     let fast = under_way == 0 || R::BY_ITSELF;
     assert!(refused || fast, "{under_way} puts are under way, and none found the queue full");
     assert_eq!(completion.count(), under_way);
     duo.flush();
     duo.settle();
     assert_eq!((completion.count(), calls.load(SeqCst)), (0, u32::from(under_way > 0)));
-    // Messages to a peer that makes no progress find no room in the end; what was refused never comes.
+    // Messages to a peer that makes no progress are refused in the end. A refused message never arrives.
     let came = Rc::new(Cell::new(0));
     let seen = Rc::clone(&came);
     duo.b.interface.set_handler(3, Some(Box::new(move |_| seen.set(seen.get() + 1)))).expect("id");
@@ -125,7 +125,7 @@ pub fn u08_completion_counts<R: Rig>() {
     duo.until("five completions", || completion.count() == 0);
     duo.flush();
     assert_eq!(calls.load(SeqCst), 1);
-    // The same one again.
+    // The same completion again.
     completion.reset(1);
     if pull(&duo, &sources[0], &key, Some(&completion)) == Posted::Done {
         completion.complete(Ok(()));
@@ -147,7 +147,7 @@ pub fn u09_fewer_operations_than_count<R: Rig>() {
     assert_eq!((completion.count(), calls.load(SeqCst)), (left, 0));
 }
 
-/// U10: the peer dies during a transfer: the callback tells; the first error is kept.
+/// U10: the peer dies during a transfer: the callback gets the error. A completion keeps its first error.
 pub fn u10_completion_status<R: Rig>() {
     let duo = Duo::<R>::new();
     let (_memory, key) = duo.remote(large::<R>());
@@ -167,7 +167,7 @@ pub fn u10_completion_status<R: Rig>() {
             let seen = *outcome.lock();
             assert!(seen == Some(Err(Error::ConnectionReset)) || (R::BY_ITSELF && seen == Some(Ok(()))), "{seen:?}");
             if seen == Some(Ok(())) {
-                // The next one cannot be.
+                // The get was complete before the peer died. The next one cannot complete.
                 completion.reset(1);
                 *outcome.lock() = None;
                 let mut again = Err(Error::NoResource);
@@ -176,7 +176,7 @@ pub fn u10_completion_status<R: Rig>() {
                     again = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) };
                     again != Err(Error::NoResource)
                 });
-                // The loss may be known by now.
+                // The loss may be known by now: then the call fails.
                 if again != Err(Error::ConnectionReset) {
                     assert_eq!(again, Ok(Posted::InProgress));
                     duo.until("the callback", || outcome.lock().is_some());
@@ -184,7 +184,7 @@ pub fn u10_completion_status<R: Rig>() {
                 }
             }
         }
-        // Where a get is done inside the call there is no middle of it; the next one fails.
+        // A get that completes inside the call cannot be interrupted. The next one fails.
         Ok(Posted::Done) => assert_eq!(completion.count(), 1),
         Err(error) => panic!("{error}"),
     }
@@ -199,7 +199,7 @@ pub fn u10_completion_status<R: Rig>() {
     assert_eq!(twice.status(), Err(Error::Canceled));
 }
 
-/// U10: the peer dies during a put without completion: the endpoint does not say that all had arrived.
+/// U10: the peer dies during a put without completion: the endpoint does not claim that the whole put has arrived.
 pub fn u10_death_before_arrival<R: Rig>() {
     let duo = Duo::<R>::new();
     let (memory, key) = duo.remote(large::<R>());
@@ -207,7 +207,7 @@ pub fn u10_death_before_arrival<R: Rig>() {
     let source = filled(&duo, large::<R>(), 5);
     let posted = put(&duo, &source, &key, None);
     duo.rig.kill(1);
-    // Where a put is done inside the call there is no middle of it.
+    // A put that completes inside the call cannot be interrupted.
     if posted == Posted::InProgress {
         duo.until("the loss", || !matches!(duo.a.ep().flush(Flush::REMOTE, None), Ok(Posted::InProgress)));
         let all = bytes(&memory) == pattern(large::<R>(), 5);
@@ -215,7 +215,7 @@ pub fn u10_death_before_arrival<R: Rig>() {
     }
 }
 
-/// U11: without completion a flush is enough to reuse the buffer.
+/// U11: the buffer of a put without completion may be reused after a local flush.
 pub fn u11_no_completion<R: Rig>() {
     let duo = Duo::<R>::new();
     let len = large::<R>();
@@ -274,7 +274,7 @@ pub fn u13_flush<R: Rig>() {
     }
 }
 
-/// U14: cancelling ends everything once, and the endpoint with it.
+/// U14: a flush that cancels ends each operation once, and ends the endpoint.
 pub fn u14_flush_flags<R: Rig>() {
     let duo = Duo::<R>::new();
     let len = large::<R>();
@@ -304,7 +304,7 @@ pub fn u14_flush_flags<R: Rig>() {
     assert_eq!(duo.a.ep().put_short(&[1], key.address, &key), Err(Error::Canceled));
     assert_eq!(duo.a.ep().am_short(0, 0, &[]), Err(Error::Canceled));
     assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Err(Error::Canceled));
-    // The other end and a new endpoint are well.
+    // The peer and a new endpoint still work.
     let again = duo.a.connect(&duo.b.interface.address());
     duo.insist(|| again.put_short(&[1; 8], key.address, &key));
     duo.until("a flush", || again.flush(Flush::REMOTE, None) == Ok(Posted::Done));
@@ -336,7 +336,7 @@ pub fn u15_interface_flush<R: Rig>() {
     assert!(bytes(&memory) == [pattern(len, 1), pattern(len, 2)].concat());
 }
 
-/// U16: what the attributes say of order holds, and what they leave open is not relied upon.
+/// U16: the order that the attributes promise holds. The test relies on no other order.
 pub fn u16_order_is_exposed<R: Rig>() {
     let duo = Duo::<R>::new();
     let attributes = *duo.a.interface.attributes();
@@ -368,7 +368,7 @@ pub fn u16_order_is_exposed<R: Rig>() {
     large_and_small::<R>();
 }
 
-/// 8 MiB and then 8 bytes, without a fence where the attributes say that puts keep their order.
+/// Puts 8 MiB, then 8 bytes, with a fence between them unless the attributes say that puts keep their order.
 fn large_and_small<R: Rig>() {
     let large = if R::SHORTEN > 100 { 2000 } else { 8 << 20 };
     let rig = R::new(2);
@@ -389,7 +389,7 @@ fn large_and_small<R: Rig>() {
         };
         // SAFETY: a word of our allocation, which the peer changes by stores of whole words only.
         let word = unsafe { AtomicU64::from_ptr(memory.address().cast()) };
-        // Pairs with the store of the flag, which follows that of the data.
+        // Pairs with the peer's store of the flag, which follows its store of the data.
         let flag = || word.load(Acquire);
         let source = side.memory(large);
         for round in 1..=3u64 {
@@ -420,7 +420,7 @@ fn large_and_small<R: Rig>() {
     });
 }
 
-/// Goes on making progress until the other rank is done, too.
+/// Makes progress until the other rank is done too.
 fn part<R: Rig>(player: &dyn Player, board: &Board, side: &Side<R>) {
     board.post(player.rank(), "done", Vec::new());
     let turn = || {
@@ -440,7 +440,7 @@ enum By {
     NarrowAtomic,
 }
 
-/// U17: data, a fence, a flag: who sees the flag sees the data, however either was sent, and whoever fenced.
+/// U17: data, a fence, a flag: a rank that sees the flag sees the data, however either was sent, with a fence of the endpoint or of the interface.
 pub fn u17_fence<R: Rig>() {
     const COUNTER: u64 = 8;
     const NARROW: u64 = 16;
@@ -496,7 +496,7 @@ pub fn u17_fence<R: Rig>() {
         let add = |at: u64| insist(&|| ep.atomic_post(AtomicOp::Add, 1u64, key.address + at, &key));
         // SAFETY: words of our allocation, which peers change by stores of whole words and by atomics only.
         let word = |at: u64| unsafe { AtomicU64::from_ptr(memory.address().wrapping_add(at as usize).cast()) };
-        // Pairs with the change of the flag, which the fence puts after that of the data.
+        // Pairs with the peer's change of the flag. The fence orders it after the change of the data.
         let flag = || word(0).load(Acquire);
         let mut added = [0; 2];
         for round in 1..=rounds as u64 {
@@ -511,7 +511,7 @@ pub fn u17_fence<R: Rig>() {
                     }
                 }
                 if round.is_multiple_of(2) { ep.fence() } else { side.interface.fence() }.expect("fences");
-                // The flag goes up by one, by a put and by an atomic.
+                // The flag goes up by one each round, by an atomic or by a put.
                 match round % 5 {
                     0 | 1 => add(0),
                     _ => insist(&|| ep.put_short(&round.to_le_bytes(), key.address, &key)),
@@ -564,8 +564,8 @@ fn a_message_after_a_fence<R: Rig>() {
     duo.until("the last message", || seen.get() == R::rounds(1000) as u64);
 }
 
-/// U18: remote completion implies local completion: after it buffers are the caller's, whatever was posted without a
-/// handle, and nothing more is under way.
+/// U18: remote completion implies local completion, also of operations posted without a completion: after it the buffers are the caller's
+/// again, and nothing is in flight.
 pub fn u18_implicit_completion<R: Rig>() {
     let duo = Duo::<R>::new();
     let len = large::<R>();
@@ -578,7 +578,7 @@ pub fn u18_implicit_completion<R: Rig>() {
         let source = filled(&duo, len, 8 + round);
         let _posted = put(&duo, &source, &key, None);
         duo.flush();
-        // Nothing moves between the flush and this.
+        // No progress is made between the flush and this check.
         assert!(bytes(&memory) == pattern(len, 8 + round), "flushed, but not there");
         refill(&source, 0xee);
         assert_eq!(duo.a.ep().flush(Flush::LOCAL, None), Ok(Posted::Done));

@@ -50,7 +50,7 @@ pub fn u44_connect_modes<R: Rig>() {
         drop(there);
         duo.until("the end of the other end", || heard.borrow().len() == 1);
         assert_eq!(here.am_short(0, 0, &[]), Err(Error::ConnectionReset));
-        // Its address is nobody's now, though another one may have its index.
+        // No endpoint has this address now, though another one may have the same index.
         let another = duo.b.interface.endpoint().expect("offered");
         assert_ne!(another.address().expect("offered"), of);
         let late = duo.a.interface.endpoint().expect("offered");
@@ -91,7 +91,7 @@ pub fn u45_many_endpoints<R: Rig>() {
     duo.until("a flush", || second.flush(Flush::REMOTE, None) == Ok(Posted::Done));
 }
 
-/// U46: an endpoint to a dead peer can be made; the error handler hears of it, once.
+/// U46: an endpoint to a dead peer can be made; the error handler is called for it, once.
 pub fn u46_endpoint_to_the_dead<R: Rig>() {
     let duo = Duo::<R>::unconnected(R::options());
     let heard = Rc::new(RefCell::new(Vec::new()));
@@ -134,7 +134,7 @@ pub fn u47_reachability<R: Rig>() {
     }
 }
 
-/// U55: dropping an endpoint forgets what is under way; no completion is called any more.
+/// U55: dropping an endpoint forgets its operations in flight; no completion is called after the drop.
 pub fn u55_drop_forgets<R: Rig>() {
     let mut duo = Duo::<R>::new();
     let (_memory, key) = duo.remote(20_000);
@@ -161,7 +161,7 @@ pub fn u55_drop_forgets<R: Rig>() {
     }));
     assert!(queued.is_ok());
     duo.a.ep = None;
-    // SAFETY: our allocation; who drops an endpoint has its buffers back.
+    // SAFETY: our allocation; after the drop of an endpoint its buffers are no longer used.
     unsafe { std::ptr::write_bytes(local.address(), 0xee, 20_000) };
     duo.settle();
     assert_eq!(calls.load(SeqCst), 0, "the flush completed");
@@ -174,7 +174,7 @@ pub fn u55_drop_forgets<R: Rig>() {
     duo.flush();
 }
 
-/// U55: an endpoint that is dropped or cancelled with operations under way leaves those of others to the same peer alone.
+/// U55: an endpoint that is dropped or cancelled with operations in flight leaves those of others to the same peer alone.
 pub fn u55_drop_leaves_others_alone<R: Rig>() {
     const LEN: usize = 20_000;
     const ROUNDS: u64 = 4;
@@ -215,7 +215,7 @@ pub fn u55_drop_leaves_others_alone<R: Rig>() {
             assert_eq!(goes.flush(Flush::CANCEL, None), Ok(Posted::Done));
             assert_eq!(goes.am_short(2, 0, &[]), Err(Error::Canceled));
         }
-        // SAFETY: our allocation; who drops an endpoint has its buffers back.
+        // SAFETY: our allocation; after the drop of an endpoint its buffers are no longer used.
         unsafe { std::ptr::write_bytes(given_up.address(), 0xee, LEN) };
         duo.until("what was read by the endpoint that stays", || done.count() == 0);
         assert_eq!(done.status(), Ok(()));
@@ -250,8 +250,8 @@ pub fn u56_only_address_bytes<R: Rig>() {
     assert_eq!(bytes(&memory), b"over the contrac");
 }
 
-/// U59: a further interface of a rank is refused, and the first goes on; or it is reached by its own address, and what is
-/// sent to one does not come to another.
+/// U59: a further interface of a rank is refused, and the first goes on; or it is reached by its own address, and messages
+/// to one do not arrive at another.
 pub fn u59_several_interfaces<R: Rig>() {
     let duo = Duo::<R>::new();
     let (memory, key) = duo.remote(256);

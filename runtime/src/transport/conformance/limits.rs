@@ -104,7 +104,7 @@ pub fn u32_scatter_gather<R: Rig>() {
                 assert_eq!(post(&[one, bare]).map_err(Error::code), Err(-5), "wrong entry {i} without a region");
             }
         }
-        // Nothing at all is right, of whatever kind.
+        // An empty transfer is valid, whether the length or the count is 0.
         for nothing in [Iov { length: 0, ..one }, Iov { count: 0, ..one }] {
             duo.insist(|| post(&[nothing]));
         }
@@ -169,7 +169,7 @@ pub fn u33_limits_are_exact<R: Rig>() {
         assert_eq!(ep.get_short(&mut to[..fits], key.address, &key), Ok(()));
         exceeds(ep.get_short(&mut to[..all], key.address, &key));
     }
-    // Beyond what is registered.
+    // Beyond the registered memory.
     let end = key.address + key.len;
     for (remote, len) in [(end, 1), (end - 7, 8), (key.address - 1, 1), (u64::MAX - 3, 8)] {
         assert_eq!(ep.put_short(&buffer[..len], remote, &key), Err(Error::OutOfRange));

@@ -50,13 +50,13 @@ pub fn u40_remote_keys<R: Rig>() {
         bent[at] ^= 0x10;
         assert!(unpack(&duo.a.domain, &bent).is_err(), "byte {at} changed");
     }
-    // A key of someone who is not there.
+    // A key of a rank that does not exist.
     let stranger = RemoteKey { owner: 77, ..key };
     assert!(unpack(&duo.a.domain, &stranger.pack()).is_err());
-    // A key of someone else than the peer.
+    // A key of another rank than the peer.
     let own = RemoteKey { owner: 0, ..key };
     assert_eq!(duo.a.ep().put_short(&[1], own.address, &own).map_err(Error::code), Err(-5));
-    // A key whose registration is gone, where somebody at the target looks.
+    // A key whose registration is gone, where the target checks keys.
     let buffer = [const { AtomicU64::new(0) }; 8];
     // SAFETY: the buffer outlives the region.
     let region = unsafe { duo.b.domain.register(buffer.as_ptr().cast_mut().cast(), 64) }.expect("registers");
@@ -72,7 +72,7 @@ pub fn u40_remote_keys<R: Rig>() {
         duo.until("the refusal", || heard.get().is_some() || word() != 0);
         assert_eq!((heard.get(), word()), (Some(Error::Rejected), 0));
     } else if duo.b.domain.attributes().needs_region {
-        // The target's device knows. A wire need not tell of a put that it refuses, but has to of a get.
+        // The target's device checks the key. A wire need not report a put that it refuses, but has to report a get.
         let refused = put().is_err() || {
             let outcome = Arc::new(Mutex::new(None));
             let seen = Arc::clone(&outcome);
@@ -134,7 +134,7 @@ pub fn u42_key_pointer<R: Rig>() {
     }
 }
 
-/// U43: methods are tried in order, and the one that worked is told.
+/// U43: methods are tried in order, and the result names the one that worked.
 pub fn u43_allocation_methods<R: Rig>() {
     let duo = Duo::<R>::new();
     let domain = &duo.a.domain;
@@ -202,8 +202,8 @@ pub fn u57_registering_again<R: Rig>() {
     }
     match (held, R::held()) {
         (Some(before), Some(after)) => assert!(after < before + 4096, "{before} bytes held, then {after}"),
-        // Other tests of this process allocate too, so only a leak of some size is told from them. What a device can reach is
-        // pinned: of a registration that stays, a page at least.
+        // Other tests of this process allocate too, so only a large leak can be told apart. Memory that a device can reach is
+        // pinned: a registration that leaks keeps at least a page.
         _ => {
             assert!(resident() < before + (256 << 20), "{before} bytes resident, then {}", resident());
             assert!(pinned() < before_pinned + (128 << 20), "{before_pinned} bytes pinned, then {}", pinned());

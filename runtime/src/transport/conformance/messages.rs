@@ -135,7 +135,7 @@ pub fn u20_message_handler_thread<R: Rig>() {
     assert!(threads.lock().iter().all(|id| *id == thread::current().id()));
 }
 
-/// U21: handlers answer from inside, queue what finds no room, and never nest.
+/// U21: handlers send answers, queue those that find no room, and never nest.
 pub fn u21_handlers_send_but_do_not_nest<R: Rig>() {
     let duo = Duo::<R>::new();
     let count = R::rounds(1_000_000) as u64;
@@ -227,7 +227,7 @@ pub fn u22_retention<R: Rig>() {
         found.sort();
     }
     assert!(expected == found, "kept bytes changed");
-    // Were their memory not back, this would run out of it.
+    // If the memory of dropped payloads were not free again, these messages would find none.
     for _ in 0..6 {
         kept.borrow_mut().clear();
         (0..keep).for_each(send);
@@ -328,7 +328,7 @@ pub fn u26_packing_callback<R: Rig>() {
     };
     let mut successes = 0;
     let mut refused = 0;
-    // Nobody receives, so at last there is no room.
+    // The peer does not receive, so there is no room in the end.
     for _ in 0..20_000 {
         match duo.a.ep().am_bcopy(0, 500, pack) {
             Ok(length) => {
@@ -397,7 +397,7 @@ pub fn u27_packing_limit<R: Rig>() {
     duo.flush();
 }
 
-/// U28: what was read is handed to a callback, inside the call or later.
+/// U28: the bytes that were read are handed to a callback, inside the call or later.
 pub fn u28_get_packed<R: Rig>() {
     let duo = Duo::<R>::new();
     let limit = duo.a.interface.attributes().get.max_bcopy;
@@ -497,7 +497,7 @@ pub fn u29_zero_copy_messages<R: Rig>() {
     fill(&[0xee; 300]);
     duo.until("the message", || !got.borrow().is_empty());
     assert!(got.take().into_iter().eq(data.into_iter().step_by(3)));
-    // What is under way when it is cancelled ends with that.
+    // A message that is in flight when it is cancelled ends with `Canceled`.
     let (completion, calls) = counted(1);
     // SAFETY: the blocks live to the end.
     let posted = duo.insist(|| unsafe { duo.a.ep().am_zcopy(0, b"", &[block(0, 5)], Some(&completion)) });

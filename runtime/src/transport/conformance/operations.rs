@@ -230,7 +230,7 @@ pub fn u06_atomic_results_need_no_key<R: Rig>() {
     assert_eq!(bytes(&memory)[0], 5);
 }
 
-/// U58: a notice comes after its put and all before it, and a put beyond what the peer has taken goes on without one.
+/// U58: a notice comes after its put and all earlier puts. A peer that takes no notices does not stop puts without notice.
 pub fn u58_notices<R: Rig>() {
     // More than a network has in flight between two notices.
     const PLACES: usize = 32;

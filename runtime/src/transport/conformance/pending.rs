@@ -70,7 +70,7 @@ pub fn u49_pending_outcomes<R: Rig>() {
     assert!(calls.borrow().contains(&1) && calls.borrow().contains(&2), "kept, and the other served: {calls:?}");
     assert_eq!(calls.take().len(), 2, "each once in a round without success");
     answer.set(Resume::Stop);
-    // A round ends at Stop, so of the two endpoints' turns none comes after it.
+    // A round ends at Stop, so no endpoint's turn follows it in the round.
     for _ in 0..4 {
         duo.a.worker.progress();
         let round = calls.take();
@@ -133,7 +133,7 @@ pub fn u50_no_overtaking<R: Rig>() {
     assert!(seen.into_iter().eq(0..count), "each once");
 }
 
-/// What a callback holds of its own thread: completions of a test run where it calls progress.
+/// A value that a callback uses on its own thread only: completions of a test run on the thread that calls progress.
 struct Here<T>(T);
 
 // SAFETY: never leaves the thread that made it.
@@ -147,7 +147,7 @@ impl<T> Here<T> {
     }
 }
 
-/// What is to be seen while requests wait and completions come.
+/// The state of the test while requests wait and completions come.
 #[derive(Default)]
 struct Scene {
     /// Requests that wait, and how many did when this turn began.
@@ -205,7 +205,7 @@ pub fn u51_pending_before_completions<R: Rig>() {
             let posted = unsafe { duo.a.ep().get_zcopy(&iov, key.address, &key, Some(&completion)) };
             under_way = posted == Ok(Posted::InProgress);
             if posted == Ok(Posted::Done) && scene.waiting.get() == 0 {
-                // Where nothing is ever under way the caller sends.
+                // Where nothing is ever in flight the caller sends.
                 completion.complete(Ok(()));
             }
         }

@@ -33,7 +33,7 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
                 naps.for_each(|_| player.sleep(Duration::from_millis(5)));
             };
             if side.interface.attributes().needs_target_progress {
-                // What the attributes ask for: a thread that serves. It is not part of the simulated ranks.
+                // The attributes ask for a thread that serves. It is not one of the simulated ranks.
                 // SAFETY: nothing else refers into the side, and no handler is set.
                 let side = unsafe { Coarse::new(side) };
                 thread::scope(|scope| {
@@ -81,7 +81,7 @@ pub fn u34_no_target_progress_needed<R: Rig>() {
     });
 }
 
-/// U35: progress tells whether it did anything.
+/// U35: progress returns whether it did anything.
 pub fn u35_worker_progress<R: Rig>() {
     let duo = Duo::<R>::new();
     duo.settle();
@@ -276,7 +276,7 @@ fn a_lock_for_each_end<R: Rig>() {
     });
 }
 
-/// U54: arming is refused while something waits; afterwards the descriptor announces what comes.
+/// U54: arming is refused while an event waits; afterwards the descriptor announces events.
 pub fn u54_events<R: Rig>() {
     let duo = Duo::<R>::new();
     let interface = &duo.b.interface;
@@ -315,7 +315,7 @@ fn only_what_is_asked_for<R: Rig>() {
     }
     let (_memory, key) = duo.remote(64);
     if duo.a.interface.attributes().emulated == Capabilities::NONE {
-        // A completion that waits to be told, and no message. Over messages a completion is one.
+        // A completion that waits to be run, and no message. Where operations are emulated over messages, a completion comes as a message.
         let local = duo.a.memory(64);
         let (pointer, region) = (local.address(), Some(local.region()));
         let iov = [Iov { pointer, length: 64, stride: 64, count: 1, region }];

@@ -1,4 +1,4 @@
-//! What tests need of a transport, and a pair of connected ends.
+//! The trait by which tests set a transport up, and a pair of connected ends.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -34,7 +34,7 @@ pub trait Player {
 pub trait Rig: Sized + Sync {
     /// The transport under test.
     type Transport: Transport;
-    /// A device works by itself: a transfer may be over before a death, and a death shows only in what is sent.
+    /// A device works by itself: a transfer may be complete before the peer dies, and a death shows only in later sends.
     const BY_ITSELF: bool = false;
     /// Long loops are shortened by this.
     const SHORTEN: usize;
@@ -145,12 +145,12 @@ impl<R: Rig> Side<R> {
         self.ep.as_ref().expect("connected")
     }
 
-    /// Connects by whatever mode there is. Endpoint-to-endpoint needs both sides.
+    /// Connects to the interface at `address`.
     pub fn connect(&self, address: &[u8]) -> Ep<R> {
         self.interface.connect(address).expect("connects")
     }
 
-    /// What it can do.
+    /// Whether the interface has `capability`.
     pub fn can(&self, capability: Capabilities) -> bool {
         self.interface.attributes().capabilities.has(capability)
     }
@@ -249,7 +249,7 @@ impl<R: Rig> Duo<R> {
         self.until("a flush", || matches!(self.a.ep().flush(Flush::REMOTE, None), Ok(Posted::Done)));
     }
 
-    /// The other end's memory with a key to it.
+    /// Memory of the other end, with a key to it.
     pub fn remote(&self, len: usize) -> (Allocation, RemoteKey) {
         let memory = self.b.memory(len);
         let key = self.b.key(memory.region(), &self.a);
@@ -257,7 +257,7 @@ impl<R: Rig> Duo<R> {
     }
 }
 
-/// What a memory holds.
+/// The bytes of `memory`.
 pub fn bytes(memory: &Allocation) -> Vec<u8> {
     let mut copy = vec![0; memory.region().len()];
     // SAFETY: the allocation's own bytes; the runtime's copy may race with nothing here but other copies.
@@ -275,12 +275,12 @@ pub fn pattern(len: usize, salt: usize) -> Vec<u8> {
 pub struct Board(Mutex<HashMap<(usize, &'static str), Vec<u8>>>);
 
 impl Board {
-    /// Shows `bytes` as what `rank` calls `name`.
+    /// Publishes `bytes` under `name` of `rank`.
     pub fn post(&self, rank: usize, name: &'static str, bytes: Vec<u8>) {
         self.0.lock().insert((rank, name), bytes);
     }
 
-    /// Waits for what `rank` calls `name`.
+    /// Waits until `rank` has published `name`, and returns the bytes.
     pub fn read(&self, player: &dyn Player, rank: usize, name: &'static str) -> Vec<u8> {
         let look = || self.0.lock().get(&(rank, name)).cloned();
         wait(name, || look().is_some(), || player.pass());
@@ -289,7 +289,7 @@ impl Board {
 }
 
 impl Board {
-    /// Whether `rank` has shown `name`.
+    /// Whether `rank` has published `name`.
     pub fn has(&self, rank: usize, name: &'static str) -> bool {
         self.0.lock().contains_key(&(rank, name))
     }
@@ -298,6 +298,6 @@ impl Board {
 /// The key in `bytes`.
 pub fn unpack(domain: &impl Domain, bytes: &[u8]) -> Result<RemoteKey> {
     // SAFETY: keys of this suite were packed by a peer whose region lives as long as they are used, or belong to regions
-    // whose owner refuses what comes for them.
+    // whose owner refuses accesses to them.
     unsafe { domain.unpack_key(bytes) }
 }

@@ -21,7 +21,7 @@ pub enum Source {
     User(Pieces),
 }
 
-/// What takes the bytes of a get.
+/// A callback that takes the bytes of a get.
 pub type Unpack = Box<dyn FnOnce(&[u8])>;
 
 /// Where an answer goes.
@@ -34,7 +34,7 @@ pub enum Sink {
     Taker(Arc<dyn GetSink>),
 }
 
-/// What an operation does.
+/// An operation on memory of a peer.
 pub enum Operation {
     /// Write.
     Put(Source),
@@ -58,9 +58,9 @@ impl fmt::Debug for Operation {
 pub enum Event {
     /// Count this completion down.
     Complete(Completion, Result<()>),
-    /// Hand over what was read.
+    /// Hand over the bytes that were read.
     Unpack(Unpack, Vec<u8>),
-    /// An operation that nobody awaits any more has failed.
+    /// An operation that no caller waits for any more has failed.
     Failed {
         /// Its endpoint.
         endpoint: u32,
@@ -94,7 +94,7 @@ impl Op {
     }
 }
 
-/// Operations under way at one interface.
+/// Operations in flight at one interface.
 #[derive(Debug)]
 pub struct Client {
     ops: BTreeMap<u64, Op>,
@@ -138,12 +138,12 @@ impl Client {
         self.next
     }
 
-    /// What a fence of `endpoint` has to wait for: operations numbered below this are under way. 0: none is.
+    /// A fence of `endpoint` has to wait for operations with numbers below the result. 0: for none.
     pub fn fence(&self, endpoint: u32) -> u64 {
         if self.outstanding(endpoint) > 0 { self.next } else { 0 }
     }
 
-    /// Whether an operation of `endpoint` with a number below `before` is under way: unanswered, or, if not `remote`,
+    /// Whether an operation of `endpoint` with a number below `before` is in flight: unanswered, or, if not `remote`,
     /// still using the user's memory.
     pub fn busy(&self, endpoint: u32, before: u64, remote: bool) -> bool {
         self.outstanding(endpoint) > 0
@@ -212,8 +212,8 @@ impl Client {
         }
     }
 
-    /// Sends what can be sent: `send` gets the peer, whether a fence comes first, the length, and what writes it.
-    /// Tells how many requests went.
+    /// Sends requests as far as possible: `send` gets the peer, whether a fence comes first, the length, and a function that writes the
+    /// bytes. Returns how many requests were sent.
     pub fn poll(
         &mut self,
         mut send: impl FnMut(u32, bool, usize, &mut dyn FnMut(&mut [u8])) -> bool,

@@ -7,7 +7,7 @@ pub const REQUEST_HEADER: usize = 48;
 /// Bytes before a reply's payload.
 pub const REPLY_HEADER: usize = 24;
 
-/// What a request asks for.
+/// The operation that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     /// Write the payload.
@@ -26,7 +26,7 @@ pub enum RequestKind {
 /// A request without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestHead {
-    /// What to do.
+    /// The operation.
     pub kind: RequestKind,
     /// The operation's number at the requester.
     pub token: u64,
@@ -75,17 +75,17 @@ impl RequestHead {
     }
 }
 
-/// What a reply tells.
+/// The outcome in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
     /// Written.
     Done,
-    /// The payload is what was read, for this offset of the operation.
+    /// The payload is the data that was read, for this offset of the operation.
     Data {
         /// Where the bytes belong.
         offset: u64,
     },
-    /// What the word held before.
+    /// The former value of the word.
     Value(u64),
     /// Refused, with this code.
     Failed(i8),
@@ -94,7 +94,7 @@ pub enum ReplyKind {
 /// A reply without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// What happened.
+    /// The outcome.
     pub kind: ReplyKind,
     /// The request's token.
     pub token: u64,

@@ -4,7 +4,7 @@
 //! answers, the [`Server`] does what requests ask and makes the answers. Each request has exactly one answer. Long
 //! operations are cut into requests that fit the wire; requests of one peer leave in the order of their operations.
 //!
-//! The server is called by whoever takes requests off the wire at the target: its progress, or a progress thread.
+//! At the target, the progress of the interface or a progress thread takes requests off the wire and calls the server.
 
 mod client;
 mod codec;

@@ -23,7 +23,7 @@ impl Server {
         Server { registry, max_reply, replies: VecDeque::new(), malformed: 0 }
     }
 
-    /// Does what the request asks and makes the answer ready. Bytes that are no request are counted and dropped.
+    /// Does the operation of a request and queues the answer. Bytes that are not a request are counted and dropped.
     pub fn serve(&mut self, from: u32, bytes: &[u8]) {
         let Some((head, payload)) = RequestHead::decode(bytes) else {
             self.malformed += 1;
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// Hands ready answers to `send` until it says no for their peer; tells how many went.
+    /// Hands ready answers to `send` until it refuses for their peer. Returns how many were sent.
     pub fn poll(&mut self, mut send: impl FnMut(u32, &[u8]) -> bool) -> usize {
         let before = self.replies.len();
         if before == 0 {

@@ -12,8 +12,8 @@ use crate::transport::pending::{Refused, Request};
 use crate::transport::wire::{Channel, Straight, Wire};
 use crate::transport::{AtomicOp, Completion, Confined, GetSink, MESSAGE_IDS, RemoteKey, Word};
 
-/// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets what is under way; flush before. Where a
-/// device works on blocks of the user's memory, the drop waits for it, and a peer that does not answer is lost then.
+/// An endpoint over a [`Wire`]. Dropping it drops its pending requests and forgets its operations in flight; flush before. Where a
+/// device works on blocks of the user's memory, the drop waits for the device, and a peer that does not answer is lost then.
 pub struct Endpoint<W: Wire> {
     pub(super) interface: Rc<Interface<W>>,
     pub(super) index: u32,
@@ -78,7 +78,7 @@ impl<W: Wire> Endpoint<W> {
         Ok(slot.peer)
     }
 
-    /// Whether what goes beside the emulated operations may follow those before the last fence: they must be answered.
+    /// Whether messages and the wire's own operations may follow: all emulated operations before the last fence must be answered.
     #[cold]
     pub(super) fn pass_fence(&self, slot: &Slot) -> Result<()> {
         if self.interface.client.borrow().busy(self.index, slot.fence, true) {
@@ -88,8 +88,8 @@ impl<W: Wire> Endpoint<W> {
         Ok(())
     }
 
-    /// Sees to it that what this endpoint has posted does not touch the user's memory any more, and leaves alone what other
-    /// endpoints have posted to the same peer.
+    /// Makes sure that operations of this endpoint do not touch the user's memory any more. Operations of other endpoints
+    /// to the same peer are not affected.
     fn abandon(&self) {
         let tickets = self.interface.flights.borrow().straight(self.index);
         if !tickets.is_empty() {
@@ -97,7 +97,7 @@ impl<W: Wire> Endpoint<W> {
         }
     }
 
-    /// Remembers what a flush has to wait for.
+    /// Notes the post that a flush has to wait for.
     #[inline(always)]
     pub(super) fn note_posted<T>(&self, peer: u32, outcome: Result<T>) -> Result<T> {
         match outcome {

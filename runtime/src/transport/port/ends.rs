@@ -40,7 +40,7 @@ struct End {
     suitor: Option<(u32, Name)>,
 }
 
-/// What a word of a peer means for an endpoint here.
+/// The meaning of a peer's word for an endpoint here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     /// It is connected to this peer from now on.
@@ -61,7 +61,7 @@ pub(super) enum Heard {
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     ends: RefCell<Vec<End>>,
-    /// To be told, and to whom.
+    /// Words that are to be sent, each with its target.
     words: RefCell<VecDeque<(u32, [u8; REPLY_HEADER])>>,
 }
 
@@ -130,13 +130,13 @@ impl Ends {
         self.words.borrow_mut().push_back((peer, word));
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether no word waits to be sent.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.words.borrow().is_empty()
     }
 
-    /// Tells what there is to tell, until `send` has no room; how much it did.
+    /// Sends the waiting words until `send` has no room. Returns how many were sent.
     pub(super) fn advance(&self, mut send: impl FnMut(u32, &[u8]) -> bool) -> usize {
         let mut done = 0;
         let mut words = self.words.borrow_mut();
@@ -150,7 +150,7 @@ impl Ends {
         done
     }
 
-    /// Takes a word of `peer`. `None` for bytes that are none; else what it means here, if it does mean something.
+    /// Takes a word of `peer`. `None` for bytes that are not a word; else the meaning of the word here, if it has one.
     pub(super) fn hear(&self, peer: u32, word: &[u8]) -> Option<Option<Heard>> {
         let kind = *word.first().filter(|kind| word.len() == REPLY_HEADER && [JOIN, GONE].contains(kind))?;
         let (from, to) = (Name::decode(&word[8..16])?, Name::decode(&word[16..24])?);
@@ -181,7 +181,7 @@ impl Ends {
 mod tests {
     use super::*;
 
-    /// Carries all that each has to tell to the other, which is peer 0 to it.
+    /// Carries the words of each to the other, which it knows as peer 0.
     fn exchange(a: &Ends, b: &Ends) -> Vec<Heard> {
         let mut heard = Vec::new();
         while !(a.is_idle() && b.is_idle()) {
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(one.connect(0, 0, &two.address(0)), Some(false));
         assert_eq!(one.connect(1, 0, &two.address(0)), Some(false));
         assert_eq!(exchange(&one, &two), [Heard::Gone { endpoint: 1 }]);
-        // It goes before it has connected to anybody.
+        // The endpoint is dropped before it has connected to another.
         two.close(0);
         assert_eq!(exchange(&one, &two), [Heard::Gone { endpoint: 0 }]);
         // It takes another than the one that came.

@@ -1,4 +1,4 @@
-//! Operations that the wire does by itself and tells of later.
+//! Operations that the wire does by itself and reports later.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::transport::iov::{Piece, Pieces};
 use crate::transport::key::RemoteKey;
 use crate::transport::wire::{Completed, Direction, Wire};
 
-/// What becomes of the data that comes back.
+/// Where the data that an operation returns goes.
 pub(super) enum Sink {
     /// There is none, or it goes straight into the user's memory.
     Nothing,
@@ -61,7 +61,7 @@ impl Flight {
 
 #[derive(Default)]
 struct Seat {
-    /// Old tickets are for nobody.
+    /// Tickets with an old generation are ignored.
     generation: u32,
     flight: Option<Flight>,
 }
@@ -85,7 +85,7 @@ impl Flights {
         self.next
     }
 
-    /// Takes a seat for what is about to be posted. Give it back with [`Flights::cancel`] if it is not.
+    /// Takes a seat for an operation that is about to be posted. Give the seat back with [`Flights::cancel`] if the operation is not posted.
     pub(super) fn book(&mut self, endpoint: u32, peer: u32, sink: Sink, completion: Option<&Completion>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.seats.push(Seat::default());
@@ -141,14 +141,14 @@ impl Flights {
         self.seats.iter().filter_map(|seat| seat.flight.as_ref())
     }
 
-    /// Tickets of what `endpoint` has posted from or into the user's own memory. All else lands in memory of the wire's.
+    /// Tickets of the operations of `endpoint` that use the user's own memory. All others use memory of the wire.
     pub(super) fn straight(&self, endpoint: u32) -> Vec<u64> {
         let is_one = |flight: &Flight| flight.endpoint == endpoint && flight.straight && flight.under_way > 0;
         let seats = self.seats.iter().enumerate().filter(|(_, seat)| seat.flight.as_ref().is_some_and(is_one));
         seats.map(|(index, seat)| ticket(seat, index as u32)).collect()
     }
 
-    /// Whether one of `endpoint` with a number below `before` is under way. All of them use the user's memory.
+    /// Whether one of `endpoint` with a number below `before` is in flight. All of them use the user's memory.
     pub(super) fn busy(&self, endpoint: u32, before: u64) -> bool {
         self.flying > 0 && self.flights().any(|flight| flight.endpoint == endpoint && flight.number < before)
     }
@@ -158,12 +158,12 @@ impl Flights {
         self.flying == 0
     }
 
-    /// Takes what is done; tells how much.
+    /// Takes the operations that are done. Returns how many.
     pub(super) fn land<W: Wire>(&mut self, wire: &W, events: &mut Vec<Event>) -> usize {
         wire.completed(&mut |completed| self.take(&completed, events))
     }
 
-    /// Posts blocks as far as there is room; tells how much it did.
+    /// Posts blocks as far as there is room. Returns how much was posted.
     pub(super) fn post<W: Wire>(&mut self, wire: &W, max_pieces: usize, events: &mut Vec<Event>) -> usize {
         let mut done = 0;
         if self.has_unsent() {
@@ -193,7 +193,7 @@ impl Flights {
     fn take(&mut self, completed: &Completed<'_>, events: &mut Vec<Event>) {
         let index = completed.ticket as u32;
         let Some(seat) = self.seats.get_mut(index as usize) else { return };
-        // Also the late end of what was cancelled.
+        // Among others the late end of a cancelled operation.
         if seat.generation != (completed.ticket >> 32) as u32 {
             return;
         }

@@ -21,7 +21,7 @@ use crate::transport::{AtomicOp, Completion, Confined, ErrorHandler, InterfaceOp
 /// No peer yet, or one whose endpoint has not connected to this one yet.
 pub(super) const UNCONNECTED: u32 = u32::MAX;
 
-/// What an interface keeps of an endpoint.
+/// The state of an interface for an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) used: bool,
@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub(super) fence_next: bool,
     /// The turn in which a send found no room.
     pub(super) starved: u64,
-    /// What the wire had taken for the peer when this endpoint posted last.
+    /// The number of operations that the wire had taken for the peer when this endpoint posted last.
     pub(super) posted: u64,
     /// Emulated operations were in flight when this endpoint failed: whether they took effect is not known.
     pub(super) was_busy: bool,
@@ -179,7 +179,7 @@ impl<W: Wire> Interface<W> {
                     buffer.copy_from_slice(word);
                     word.len()
                 };
-                // To a peer that is gone there is nothing to tell.
+                // Words to a peer that is gone are dropped.
                 !matches!(wire.send(peer, Channel::Reply, 0, word.len(), fill), Err(Error::NoResource))
             });
         }
@@ -190,7 +190,7 @@ impl<W: Wire> Interface<W> {
         done + wire.push()
     }
 
-    /// Whether a turn that has taken what came has nothing else to do: no operation has something to tell, and nothing
+    /// Whether a turn that has taken the arrivals has nothing else to do: no operation has an end to report, and none
     /// waits for room.
     #[inline]
     fn is_idle(&self) -> bool {
@@ -205,7 +205,7 @@ impl<W: Wire> Interface<W> {
             && self.ends.is_idle()
     }
 
-    /// Takes what came. Messages run their handlers if `deliver`, else they wait.
+    /// Takes the arrivals. Messages run their handlers if `deliver`, else they wait.
     fn receive(&self, deliver: bool) -> usize {
         let mut done = 0;
         if deliver {
@@ -248,7 +248,7 @@ impl<W: Wire> Interface<W> {
         true
     }
 
-    /// Runs what operations have left to tell.
+    /// Runs the events of operations that have ended.
     fn run_events(&self) -> usize {
         let mut done = 0;
         loop {
@@ -272,7 +272,7 @@ impl<W: Wire> Interface<W> {
         }
     }
 
-    /// Ends an endpoint: what is under way ends with `error`, and the error handler hears of it, once.
+    /// Ends an endpoint: its operations in flight end with `error`, and the error handler is called, once.
     pub(super) fn fail(&self, endpoint: u32, error: Error) {
         match self.slots.borrow_mut().get_mut(endpoint as usize) {
             Some(slot) if slot.used && slot.failed.is_none() => {
@@ -444,7 +444,7 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         if send {
             self.check_for_losses();
             self.finish_flushes();
-            // Pending requests go before whatever completions send.
+            // Pending requests go before any operation that a completion's callback sends.
             let more = self.queues.serve() + self.run_events();
             if more > 0 {
                 done += more + self.advance();
@@ -497,7 +497,7 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         if receive && !self.inbox.borrow().is_empty() || send && !self.events.borrow().is_empty() {
             return Err(Error::Busy);
         }
-        // What completes an emulated operation comes as a message.
+        // The answer that completes an emulated operation comes as a message.
         let by_message = send && self.attributes.emulated != Can::NONE;
         self.wire.arm(if by_message { events.and(Events::RECEIVE) } else { events })
     }
@@ -610,7 +610,7 @@ fn attributes(facts: &Facts, options: &InterfaceOptions) -> Attributes {
         memory_order: if emulate {
             facts.order
         } else if memory == Memory::Posted || emulates_atomics {
-            // A device may answer a get after it has done what was posted later; a message may come after a store.
+            // A device may answer a get after it has done operations that were posted later; a message may come after a store.
             Order::Any
         } else if cfg!(target_arch = "x86_64") {
             // Stores of one core become visible in their order.

@@ -16,7 +16,7 @@ use crate::transport::wire::{Channel, Direction, Memory, Wire};
 use crate::transport::{Completion, GetSink, NOTICES};
 
 impl<W: Wire> Endpoint<W> {
-    /// Checks that the range is the key's and the key the peer's; says who reaches it.
+    /// Checks that the range is inside the key's memory, and that the key is the peer's. Returns the agent that accesses the range.
     #[inline(always)]
     fn way(&self, slot: &Slot, len: usize, remote: u64, key: &RemoteKey) -> Result<Memory> {
         key.offset(remote, len)?;
@@ -33,7 +33,7 @@ impl<W: Wire> Endpoint<W> {
         Ok(memory)
     }
 
-    /// Posts an operation whose end a ticket tells.
+    /// Posts an operation whose end is reported with a ticket.
     pub(super) fn fly(
         &self,
         slot: &Slot,
@@ -74,7 +74,7 @@ impl<W: Wire> Endpoint<W> {
         if self.interface.client.borrow().has_room(self.index) { Ok(()) } else { self.starved(Error::NoResource) }
     }
 
-    /// Starts an emulated operation and sends what can be sent of it.
+    /// Starts an emulated operation and sends as many of its requests as there is room for.
     fn start(
         &self,
         slot: &Slot,
@@ -312,7 +312,7 @@ impl<W: Wire> Endpoint<W> {
         Ok(self.start(&slot, operation, remote, key, len, completion))
     }
 
-    /// The peer, and who does atomics on the word at `remote`.
+    /// The peer, and the agent that does atomics on the word at `remote`.
     #[inline(always)]
     fn ready_for_atomic<T: Word>(&self, remote: u64, key: &RemoteKey) -> Result<(Slot, Memory)> {
         let attributes = &self.interface.attributes;

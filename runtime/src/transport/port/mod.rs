@@ -19,18 +19,18 @@ use super::memory::{Allocation, Method, Region, Registry};
 use super::wire::Wire;
 use super::{DomainAttributes, InterfaceOptions, Resource, Worker};
 
-/// One rank's place on a network: what makes wires and memory.
+/// One rank's place on a network, from which its wires and memory domains are made.
 pub trait Device: Clone + 'static {
     /// Its wires.
     type Wire: Wire;
 
-    /// What it is, with figures.
+    /// The description of the device, with figures.
     fn resource(&self) -> Resource;
 
     /// The number under which peers know this rank.
     fn owner(&self) -> u32;
 
-    /// What this rank has registered.
+    /// The registrations of this rank.
     fn registry(&self) -> &Arc<Registry>;
 
     /// Keys of allocated memory have a pointer here.
@@ -73,7 +73,7 @@ pub trait Device: Clone + 'static {
     /// [`Error::Busy`] if it is open and there can be only one.
     fn open(&self) -> Result<Self::Wire>;
 
-    /// Opens a further wire, which nobody sends to by themselves: for [`super::Domain::open_private`].
+    /// Opens a further wire, to which peers only send answers: for [`super::Domain::open_private`].
     ///
     /// # Errors
     /// [`Error::Busy`] if there can be no more.

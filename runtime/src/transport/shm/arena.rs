@@ -62,8 +62,8 @@ impl Arena {
         Arena::at(node, slot, layout.arena, own_limit(layout, limit), sharers)
     }
 
-    /// One of [`CONTEXT_ARENAS`] arenas for contexts, which share what the [rank's own](Arena::new) leaves of its part of the slot.
-    /// `None` if that is too little.
+    /// One of [`CONTEXT_ARENAS`] arenas for contexts, which share the part of the slot's arena memory that the [rank's own](Arena::new)
+    /// leaves. `None` if that is too little.
     pub fn of_context(
         node: Arc<NodeMemory>,
         layout: &SlotLayout,
@@ -99,7 +99,7 @@ impl Arena {
         }
     }
 
-    /// A block for `len` bytes, or `None` if all memory is in messages that are still under way.
+    /// A block for `len` bytes, or `None` if all memory is in messages that are still in flight.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if it can never fit, or the machine has no more memory.
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// What is free again serves any size, whichever it was of before.
+    /// Memory that is free again serves blocks of any size.
     #[test]
     fn memory_of_one_size_comes_back_for_another() {
         const LIMIT: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! The claim of a context's lane: one context writes the lane at a time, and hands it on with the count of messages in it.
+//! The claim of a context's lane: one context writes the lane at a time, and hands it on with the count of messages written to it.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ impl Claim {
         Claim { owner: AtomicU64::new(0), written: AtomicU64::new(0) }
     }
 
-    /// Claims the lane for a context of `rank`, and tells how many messages were written to it. `None`: another context has it.
+    /// Claims the lane for a context of `rank`. Returns how many messages were written to the lane. `None`: another context has it.
     #[inline]
     pub fn take(&self, rank: usize) -> Option<u64> {
         // Most claims of a lane that is in use fail: they only read.

@@ -1,10 +1,10 @@
-//! What contexts send messages with: a lane at each receiver, and blocks for larger messages.
+//! The lanes and memory with which contexts send messages: a lane at each receiver, and blocks for larger messages.
 //!
 //! A receiver's slot has [`CONTEXT_LANES`] lanes for contexts of all ranks. A context claims one when it sends there first, and gives
 //! it back when it is dropped; the next owner goes on where this one ended. So receivers need not know of contexts, each lane has
 //! one writer at a time, and a message of up to 48 bytes takes no lock. A line names its sender's rank, since owners change. A count in
-//! the slot's first line tells how many lanes were ever used. A process that dies leaves its lanes claimed: nobody knows how much it
-//! wrote there. Its death ends every wait of the job, so such lanes are lost only to ranks that go on without it.
+//! the slot's first line tells how many lanes were ever used. A process that dies leaves its lanes claimed, since no other process knows
+//! how much it wrote there. Its death ends every wait of the job, so such lanes are lost only to ranks that go on without that process.
 //!
 //! If all lanes are claimed, a context claims the first lane, which no context keeps, for each message anew. It then sends there through
 //! that lane until it is dropped: two lanes have no order between them.
@@ -264,7 +264,7 @@ impl ContextLanes {
             });
         });
         if sent == Sent::NoRoom {
-            // SAFETY: the block was just taken, and no one else knows of it.
+            // SAFETY: the block was just taken, and no other code has its address.
             unsafe { arena::release(at) };
         }
         Ok(sent)
@@ -290,7 +290,7 @@ impl ContextLanes {
 }
 
 impl Lane {
-    /// Whether a message may find room. Of the shared lane only the attempt tells.
+    /// Whether a message may find room. For the shared lane only an attempt can tell.
     fn may_have_room(&mut self) -> bool {
         self.is_shared || self.writer.has_room()
     }

@@ -1,4 +1,4 @@
-//! Shared memory as a device of the transport contract: one rank's slot, and the memory it may give out of it.
+//! Shared memory as a device of the transport contract: one rank's slot, and the part of the slot from which the rank may allocate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,8 @@ pub struct NodeRank {
 }
 
 impl NodeRank {
-    /// The slot offset of what an owner calls `address`, if all `len` bytes there are in its slot's heap, its own segments, the
-    /// control area, the table of segments or the static data.
+    /// The slot offset of `address`, an address in its owner's process, if all `len` bytes there are in the owner's slot: in the heap, its
+    /// own segments, the control area, the table of segments or the static data.
     pub(super) fn slot_offset(&self, owner: usize, address: u64, len: usize) -> Option<usize> {
         let slot = self.job.base(owner).wrapping_add(owner << self.node.stride_log2());
         let offset = (address as usize).checked_sub(slot)?;
@@ -101,7 +101,7 @@ struct HeapPart {
 
 impl Device {
     /// The device of a rank that has arrived in the roster. The domain allocates from bytes `heap` of its slot, which
-    /// nobody else uses; an empty range leaves [`Method::Domain`] unsupported.
+    /// no other code uses; an empty range leaves [`Method::Domain`] unsupported.
     pub fn new(place: NodeRank, heap: std::ops::Range<usize>) -> Device {
         let part = HeapPart { start: heap.start, committed: 0, heap: Heap::new(heap.len() / LINE * LINE) };
         Device(Arc::new(Inner {

@@ -1,4 +1,4 @@
-//! The doorbell of a receiver: who has sent through a lane that polls do not check rings it.
+//! The doorbell of a receiver. A sender rings it after sending through a lane that polls do not check.
 //!
 //! Each lane has a bit in a group word of 64 lanes. Each bit of the top word stands for groups with set bits. A poll reads the top
 //! word only.
@@ -37,7 +37,7 @@ impl Doorbell {
         unsafe { Doorbell::new(slot.add(layout.doorbell), slot.add(layout.doorbell + LINE), layout.doorbell_lanes) }
     }
 
-    /// One that nobody rings, for a receiver without lanes.
+    /// A doorbell that no sender rings, for a receiver without lanes.
     pub fn silent() -> Doorbell {
         #[cfg(not(loom))]
         static NEVER: AtomicU64 = AtomicU64::new(0);

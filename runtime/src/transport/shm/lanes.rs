@@ -12,10 +12,10 @@
 //!
 //! # The race
 //! The writer stores a message and then loads the lane's mark. Between the two there may be no fence, so that the load may be done
-//! first and find the lane polled, while the reader ends it and checks it before the message is there. Then nobody rings. This is why:
+//! first and find the lane polled, while the reader ends it and checks it before the message is there. Then the bell is not rung.
+//! Therefore:
 //! - a lane that ends is still checked until the next review, far longer than a store takes to become visible;
-//! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls, whatever
-//!   happens;
+//! - one poll in [`SWEEP`] checks [`SWEPT`] lanes, in turn: a message waits for at most `SWEEP * (lanes / SWEPT + 1)` polls in every case;
 //! - a rank that is about to sleep, or to report that a peer has failed, checks all lanes ([`Lanes::any_waiting`]). Before sleep the
 //!   fence in `SleepWord::announce` comes first; the writer's, in `SleepWord::must_wake`, follows its message.
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     impl Receiver {
-        /// A message of which nobody tells: its writer saw the lane polled.
+        /// A message that is not announced: its writer saw the lane polled.
         fn slip(&mut self, lane: usize) {
             assert!(self.writers[lane].has_room());
             self.writers[lane].write(1, Kind::Inline, 0, |_| ());

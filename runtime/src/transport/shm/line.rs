@@ -32,7 +32,7 @@ impl Line {
     }
 }
 
-/// What the reader tells the writer. Zeroed memory is that of a fresh lane, which polls do not check.
+/// State of a lane that the reader writes for the writer. Zeroed memory is the state of a fresh lane, which polls do not check.
 #[repr(C)]
 pub struct Credit {
     /// Messages consumed, as of the last half lap.

@@ -43,10 +43,10 @@ use crate::sleep::{Fences, SleepWord};
 pub const SHORT_MAX: usize = BODY;
 /// Most words of a message in one cache line, behind the header.
 pub const WORDS: usize = BODY / 8 - 1;
-/// Bytes an interface keeps for a peer it has never talked to.
+/// Bytes that an interface keeps for a peer to which it has never sent.
 pub const BYTES_PER_IDLE_PEER: usize = size_of::<u32>();
 
-/// What one rank sends and receives messages with.
+/// The lanes and memory with which one rank sends and receives messages.
 pub(crate) struct Interface {
     rank: usize,
     /// Its number among the senders: that of its lane at each of them.
@@ -64,7 +64,7 @@ pub(crate) struct Interface {
     arena: RefCell<Arena>,
     delivering: Cell<bool>,
     fences: Cell<Fences>,
-    /// Ranks that were found asleep, for somebody else to wake; else they are woken at once.
+    /// Ranks that were found asleep, for other code to wake. `None`: they are woken at once.
     asleep: Option<RefCell<Vec<usize>>>,
     /// Bytes that are no message, and why.
     undeliverable: RefCell<Option<Error>>,
@@ -279,7 +279,7 @@ impl Interface {
         let peer = self.peer(to);
         // `fill` may have sent messages of its own and left no room.
         if !peer.writer.has_room() {
-            // SAFETY: the block was just taken, and nobody else knows of it.
+            // SAFETY: the block was just taken, and no other code has its address.
             unsafe { arena::release(payload) };
             return Ok(Sent::NoRoom);
         }
@@ -320,7 +320,7 @@ impl Interface {
         self.wake_if_asleep(to);
     }
 
-    /// Wakes `rank` if it sleeps; call after what it waits for is stored.
+    /// Wakes `rank` if it sleeps. The caller has stored what `rank` may wait for before.
     #[inline(always)]
     pub fn wake_if_asleep(&self, rank: usize) {
         self.wake(self.job.sleep_word(rank), rank);
@@ -348,7 +348,7 @@ impl Interface {
     fn wake_sleeper(&self, rank: usize) {
         match &self.asleep {
             None => self.job.wake(rank),
-            // It looks asleep until somebody has woken it: once is enough.
+            // The rank looks asleep until it is woken: one entry is enough.
             Some(asleep) if asleep.borrow().contains(&rank) => {}
             Some(asleep) => asleep.borrow_mut().push(rank),
         }

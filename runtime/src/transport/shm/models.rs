@@ -215,7 +215,7 @@ impl Node {
     }
 }
 
-/// What one poll finds: how many messages.
+/// One poll. Returns how many messages it finds.
 fn poll(lanes: &mut Lanes) -> usize {
     if lanes.is_due() {
         lanes.attend();

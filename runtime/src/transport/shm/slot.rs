@@ -12,8 +12,7 @@ use crate::transport::{
     Domain, DomainAttributes, InterfaceOptions, PACKED_KEY_LEN, RemoteKey, Resource, Result, Transport, Worker, key,
 };
 
-/// A domain that only registers. What lies in the rank's slot peers have mapped, so it is as good as memory that the domain
-/// gave out.
+/// A domain that only registers. Peers have the rank's slot mapped, so memory in the slot counts as memory that the domain allocated.
 #[derive(Debug)]
 pub(crate) struct SlotDomain {
     device: Device,

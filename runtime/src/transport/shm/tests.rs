@@ -80,7 +80,7 @@ fn a_forked_child_does_not_give_back_what_its_parent_keeps() {
     assert_eq!(status, 0, "the child ended well");
     send(2);
     assert!(kept.borrow()[0].iter().all(|byte| *byte == 1), "the block was given out again");
-    // What the parent drops is free again.
+    // A block that the parent drops is free again.
     let place = kept.borrow()[0].as_ptr();
     drop(kept.borrow_mut().remove(0));
     send(3);

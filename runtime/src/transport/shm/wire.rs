@@ -37,7 +37,7 @@ pub fn decode_address(bytes: &[u8], ranks: usize) -> Option<u32> {
 /// One rank's lanes and the mapped slots of its ranks of the node.
 pub struct ShmWire {
     place: NodeRank,
-    /// Of a private interface: what it sends with. The rank's own lanes have one writer, which is the rank's own wire.
+    /// The lanes of a private interface. `None` for the rank's own wire, which is the only writer of the rank's own lanes.
     private: Option<RefCell<ContextLanes>>,
     interface: Interface,
     max_message: usize,
@@ -159,7 +159,7 @@ impl Wire for ShmWire {
     fn has_room(&self, peer: u32, _channel: Channel) -> bool {
         match &self.private {
             None => self.interface.has_room(peer as usize),
-            // What is wrong with the lane the attempt tells.
+            // If the lane is broken, the attempt to send reports it.
             Some(lanes) => lanes.borrow_mut().may_have_room(peer as usize).unwrap_or(true),
         }
     }
@@ -237,7 +237,7 @@ impl Wire for ShmWire {
         if !job.any_lost() && !job.any_left() {
             return 0;
         }
-        // Somebody is gone: look anew now and then, since there is no count of them.
+        // Some rank is gone. There is no count of such ranks, so the losses are checked again now and then.
         self.losses.set(self.losses.get() + 1);
         self.losses.get() / 64 + 1
     }

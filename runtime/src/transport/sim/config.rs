@@ -1,4 +1,4 @@
-//! What a simulated network is like, and seeds that can be repeated.
+//! The configuration of a simulated network, and seeds that can be repeated.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -44,9 +44,8 @@ pub struct Config {
     pub flow: FlowLimits,
     /// NICs serve puts, gets and atomics while their rank computes or sleeps.
     pub served_asleep: bool,
-    /// Who does puts, gets and atomics: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
-    /// [`Memory::Posted`] the NIC by itself some time later, in any order that [`Config::order`](field@Config::order) and fences
-    /// leave.
+    /// How puts, gets and atomics are done: [`Memory::Emulated`] over messages, [`Memory::Direct`] at once, or
+    /// [`Memory::Posted`] by the NIC itself some time later, in any order that [`Config::order`](field@Config::order) and fences allow.
     pub memory: Memory,
     /// The agent that does puts and gets also does atomics. Otherwise they go over messages.
     pub native_atomics: bool,
@@ -159,7 +158,7 @@ pub fn check(name: &str, count: u64, test: impl Fn(u64)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             // Test filters do not know the crate's name.
             let name = name.split_once("::").map_or(name, |(_, rest)| rest);
-            // Cargo tells whose test this is.
+            // Cargo tells the package of this test.
             let package = std::env::var("CARGO_PKG_NAME").unwrap_or("bellwether-runtime".into());
             eprintln!("failed with seed {seed}; repeat with: {SEED_VARIABLE}={seed} cargo test -p {package} {name}");
             resume_unwind(panic);

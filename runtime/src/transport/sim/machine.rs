@@ -13,14 +13,14 @@ pub enum Step {
 
 /// A rank's program, written so that it never waits inside.
 pub trait Machine {
-    /// Does what can be done now. Called once at the start and after each event that may matter to this rank.
+    /// Makes as much progress as is possible now. Called once at the start and after each event that may matter to this rank.
     fn poll(&mut self) -> Step;
 }
 
-/// Runs machine `i` as rank `i`, event by event, until all have ended and nothing is under way.
+/// Runs machine `i` as rank `i`, event by event, until all have ended and nothing is in flight.
 ///
 /// # Errors
-/// [`Stalled`] if nothing is under way and some have not ended.
+/// [`Stalled`] if nothing is in flight and some have not ended.
 pub fn drive<M: Machine>(network: &Network, machines: &mut [M]) -> Result<(), Stalled> {
     let mut ended = vec![false; machines.len()];
     for (rank, machine) in machines.iter_mut().enumerate() {
@@ -36,7 +36,7 @@ pub fn drive<M: Machine>(network: &Network, machines: &mut [M]) -> Result<(), St
             }
         }
         let before = network.digest();
-        // What one machine did may have let another go on without any event.
+        // A step of one machine may have let another go on without any event.
         for (rank, machine) in machines.iter_mut().enumerate() {
             ended[rank] |= machine.poll() == Step::Done;
         }

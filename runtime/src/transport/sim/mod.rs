@@ -2,7 +2,7 @@
 //!
 //! [`Network`] holds the NICs of all ranks and a queue of events in virtual time. It knows latency and
 //! bandwidth, delays frames at random, reorders what the contract leaves unordered, and can part, cut and kill. It
-//! moves only when [`Network::step`] is called; what it does depends on its [`Config`] alone, so the same seed gives
+//! moves only when [`Network::step`] is called; its behaviour depends on its [`Config`] alone, so the same seed gives
 //! the same run, however often in one process.
 //!
 //! Ranks run on it in one of two ways:

@@ -1,4 +1,4 @@
-//! The network: events in virtual time, and what they do to NICs.
+//! The network: events in virtual time, and their effects on NICs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -12,10 +12,10 @@ use crate::transport::lock::{Guard, Mutex};
 use crate::transport::stream::Frame;
 use crate::transport::wire::Channel;
 
-/// Latencies by which a straggler is late, jitter included; see [`Config::stragglers`]. More than a few barriers take.
+/// Delay of a straggler, in latencies with jitter; see [`Config::stragglers`]. More than a few barriers take.
 const STRAGGLE: Time = 50;
 
-/// Every rank is blocked and nothing is under way.
+/// Every rank is blocked and nothing is in flight.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at {now} ns every rank is blocked and nothing is under way; waiting ranks: {waiting:?}; seed {seed}")]
 pub struct Stalled {
@@ -27,7 +27,7 @@ pub struct Stalled {
     pub seed: u64,
 }
 
-/// What has gone from node to node.
+/// Traffic between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Crossed {
     /// Frames: fragments of messages, and credits.
@@ -36,7 +36,7 @@ pub struct Crossed {
     pub bytes: u64,
 }
 
-/// What a rank has sent of its own accord: messages and requests, not replies.
+/// Traffic that a rank has sent of its own accord: messages and requests, not replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Requests {
     /// How many. One in several fragments counts once.
@@ -83,7 +83,7 @@ pub(super) struct State {
     nodes: Nodes,
     crossed: Crossed,
     on_islands: Crossed,
-    /// Of each rank.
+    /// For each rank.
     requests: Vec<Requests>,
     random: Random,
     pub(super) now: Time,
@@ -100,11 +100,11 @@ pub(super) struct State {
     delivered: u64,
     /// Ranks beside the one it happened to that the last step matters to.
     pub(super) signalled: Vec<u32>,
-    /// Of each rank, whether something happened that it may wait for.
+    /// For each rank, whether an event has happened that it may wait for.
     signals: Vec<bool>,
-    /// Of each rank, how often [`Network::notify`] was called for it.
+    /// For each rank, how often [`Network::notify`] was called.
     notices: Vec<u64>,
-    /// Those of whom that became true since it was last asked.
+    /// Ranks for which `signals` became true since this list was last read.
     rung: Vec<u32>,
 }
 
@@ -178,18 +178,18 @@ impl Network {
         self.state().config.shares
     }
 
-    /// What was sent from one node to another so far.
+    /// The traffic between nodes so far.
     pub fn crossed(&self) -> Crossed {
         self.state().crossed
     }
 
-    /// What was sent on the networks of islands so far.
+    /// The traffic on the networks of islands so far.
     pub fn on_islands(&self) -> Crossed {
         self.state().on_islands
     }
 
-    /// What `rank` has sent of its own accord so far. Puts, gets and atomics that a NIC does by itself ([`Memory::Direct`],
-    /// [`Memory::Posted`]) are not counted.
+    /// The messages and requests that `rank` has sent of its own accord so far. Puts, gets and atomics that a NIC does by itself
+    /// ([`Memory::Direct`], [`Memory::Posted`]) are not counted.
     ///
     /// [`Memory::Direct`]: crate::transport::Memory::Direct
     /// [`Memory::Posted`]: crate::transport::Memory::Posted
@@ -202,17 +202,17 @@ impl Network {
         self.state().now
     }
 
-    /// Lets the next event happen, and gives the rank that it may matter to. `None` when nothing is under way.
+    /// Lets the next event happen, and gives the rank that it may matter to. `None` when nothing is in flight.
     pub fn step(&self) -> Option<usize> {
         self.state().step().map(|rank| rank as usize)
     }
 
-    /// Lets events happen until nothing is under way.
+    /// Lets events happen until nothing is in flight.
     pub fn settle(&self) {
         while self.step().is_some() {}
     }
 
-    /// Whether anything is under way.
+    /// Whether anything is in flight.
     pub fn is_idle(&self) -> bool {
         self.state().events.is_empty()
     }
@@ -241,7 +241,7 @@ impl Network {
         state.announce(rank as u32);
     }
 
-    /// How often `rank` was told of what did not come over the network.
+    /// How often `rank` was notified of events that did not come over the network.
     pub(crate) fn notices(&self, rank: usize) -> u64 {
         self.state().notices[rank]
     }
@@ -290,7 +290,7 @@ impl Network {
         self.state().nics[rank].dead
     }
 
-    /// Breaks the connection between two ranks for good. What is under way between them is lost.
+    /// Breaks the connection between two ranks for good. Frames and operations in flight between them are lost.
     pub fn disconnect(&self, a: usize, b: usize) {
         let (a, b) = (a as u32, b as u32);
         let mut state = self.state();
@@ -300,8 +300,8 @@ impl Network {
         state.schedule(at, Event::Lost { at: b, peer: a });
     }
 
-    /// Breaks the connections to `peer` of the interfaces that `rank` has open beside its own, those of its contexts, for good. What
-    /// is under way on them is lost; only `rank` learns of it. The ranks' own connection goes on.
+    /// Breaks the connections to `peer` of the interfaces that `rank` has open beside its own, those of its contexts, for good. Frames and
+    /// operations in flight on them are lost; only `rank` is told of the loss. The ranks' own connection goes on.
     pub fn disconnect_contexts(&self, rank: usize, peer: usize) {
         let mut state = self.state();
         let apart = own_nics(&state.config) as u32..state.nics.len() as u32;
@@ -354,7 +354,7 @@ impl State {
         (0..self.nics.len() as u32).filter(|nic| self.rank_of(*nic) == rank).collect()
     }
 
-    /// Whose NIC it is.
+    /// The rank that has this NIC.
     pub(super) fn rank_of(&self, nic: u32) -> u32 {
         self.nics[nic as usize].rank
     }
@@ -364,8 +364,7 @@ impl State {
         self.nics[self.rank_of(nic) as usize].dead
     }
 
-    /// Opens a further NIC of `rank`, which nobody sends to by themselves: one that was used before and has nothing under
-    /// way, or a new one.
+    /// Opens a further NIC of `rank`, to which peers only send answers: one that was used before and has nothing in flight, or a new one.
     pub(super) fn open_private(&mut self, rank: u32) -> u32 {
         let is_idle = |nic: &Nic| nic.lost.is_empty() && nic.inbox.is_empty() && nic.posts.is_idle();
         let is_free = |nic: &Nic| nic.rank == rank && !nic.open && is_idle(nic);
@@ -405,10 +404,10 @@ impl State {
         self.sides.as_ref().is_some_and(|sides| side(sides, a) != side(sides, b))
     }
 
-    /// Whether both are on one node, and whether they talk over the network of an island.
+    /// Whether both are on one node, and whether they communicate over the network of an island.
     fn between(&self, from: u32, to: u32) -> (bool, bool) {
         let near = self.nodes.of(self.rank_of(from) as usize) == self.nodes.of(self.rank_of(to) as usize);
-        // NICs that nobody sends to by themselves talk to the others.
+        // NICs to which peers only send answers communicate with all others.
         let is_island = |nic: u32| (self.config.ranks..own_nics(&self.config)).contains(&(nic as usize));
         (near, is_island(from) || is_island(to))
     }
@@ -460,7 +459,7 @@ impl State {
         self.schedule(at, Event::Frame { from, to, bytes });
     }
 
-    /// Sends what a flow may send.
+    /// Sends the frames that a flow may send.
     fn pump(&mut self, from: u32, to: u32, channel: Channel) {
         let limits = self.config.flow;
         loop {

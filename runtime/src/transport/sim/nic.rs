@@ -1,4 +1,4 @@
-//! One rank's NIC: its flows to and from each peer, what has come, and the memory it serves.
+//! One rank's NIC: its flows to and from each peer, arrivals, and the memory that it serves.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub(super) struct Arrived {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a NIC keeps of a peer that it has talked to.
+/// The state of a NIC for a peer with which it has communicated.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     out: [Option<Box<Outflow>>; 3],
@@ -58,8 +58,8 @@ impl Link {
 
 #[derive(Debug)]
 pub(super) struct Nic {
-    /// Whose it is. NICs 0 to the number of ranks are the ranks' own, in order; as many follow on the networks of islands, where
-    /// there are any; the others are of interfaces that nobody sends to by themselves.
+    /// The rank that has this NIC. The first NICs are the ranks' own, in order; as many follow on the networks of islands, where
+    /// there are any; the others are of interfaces to which peers only send answers.
     pub(super) rank: u32,
     pub(super) registry: Arc<Registry>,
     pub(super) server: Server,
@@ -68,9 +68,9 @@ pub(super) struct Nic {
     pub(super) inbox: VecDeque<Arrived>,
     /// Puts, gets and atomics that it does by itself.
     pub(super) posts: Posts,
-    /// Of puts, for the rank.
+    /// Notices of puts, for the rank.
     pub(super) notices: VecDeque<u32>,
-    /// When the NIC is done with what it sends now.
+    /// When the NIC is done with the frame that it sends now.
     pub(super) free_at: Time,
     /// Sends this many times slower.
     pub(super) slowness: u64,

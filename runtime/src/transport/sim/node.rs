@@ -22,7 +22,7 @@ use crate::transport::port;
 use crate::transport::wire::{Agent, Arrival, Channel, Completed, Direction, Facts, Memory, Straight, Wire};
 
 const ADDRESS_MAGIC: u32 = u32::from_le_bytes(*b"bwsi");
-/// Of an address on the network of an island.
+/// Magic of an address on the network of an island.
 const ISLAND_MAGIC: u32 = u32::from_le_bytes(*b"bwsl");
 const ADDRESS_LEN: usize = 8;
 /// Where its NICs serve memory by themselves.

@@ -5,7 +5,7 @@ use crate::transport::iov::Piece;
 use crate::transport::key::{Opaque, RemoteKey};
 use crate::transport::memory::{Pinned, Pinner};
 
-/// What a descriptor points to.
+/// The memory that a descriptor stands for.
 #[derive(Debug)]
 struct Descriptor {
     start: usize,
@@ -41,7 +41,7 @@ pub(super) fn check_key(key: &RemoteKey, nic: u32) -> Result<()> {
 /// the contract's to check.
 ///
 /// # Errors
-/// [`Error::InvalidParam`] for blocks that lie outside of what their descriptors describe.
+/// [`Error::InvalidParam`] for blocks that lie outside the memory of their descriptors.
 ///
 /// # Safety
 /// The registrations of the blocks live.

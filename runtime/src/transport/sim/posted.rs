@@ -1,4 +1,4 @@
-//! Puts, gets and atomics that a simulated NIC does by itself, each at its own time, whatever its rank does meanwhile: as a
+//! Puts, gets and atomics that a simulated NIC does by itself, each at its own time, independent of its rank's progress: as a
 //! network device does.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ pub(super) const MAX_PIECES: usize = 2;
 #[derive(Debug)]
 pub(super) enum Post {
     Put(Vec<u8>),
-    /// A put, and a notice after it and all before it.
+    /// A put, and a notice that is delivered after this put and all earlier ones.
     Notify(Vec<u8>, u32),
     Pieces(Direction, Blocks),
     Fetch(usize),
@@ -49,7 +49,7 @@ pub(super) struct Blocks(pub(super) Vec<Piece>);
 
 // SAFETY:
 // - a block is an address, a length and a number, which mean the same to every thread of this process;
-// - only `perform` touches what they name, under the network's lock; the poster keeps it until the ticket comes back.
+// - only `perform` touches their memory, under the network's lock; the poster keeps that memory until the ticket comes back.
 unsafe impl Send for Blocks {}
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Operation {
     at: Option<(RemoteKey, u64)>,
     post: Post,
     ticket: Option<u64>,
-    /// What the word of an atomic held, once the target's NIC has read it; the NIC writes the result back later.
+    /// The former value of an atomic's word, once the target's NIC has read it; the NIC writes the result back later.
     fetched: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ struct Word {
 enum WriteBack {
     /// An atomic on it has ended.
     Ended,
-    /// An operation is about to read or change so many bytes there, or what comes next may be ordered behind the atomics.
+    /// An operation is about to read or change so many bytes there, or the next operation may be ordered behind the atomics.
     Touched(usize),
 }
 
@@ -90,7 +90,7 @@ struct Ended {
     data: Vec<u8>,
 }
 
-/// What a NIC has in flight, and what of it has ended.
+/// The operations of a NIC that are in flight, and those that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Posts {
     flying: Vec<Operation>,
@@ -132,7 +132,7 @@ impl Posts {
         self.flying.extract_if(.., is_one).collect()
     }
 
-    /// Nobody takes the ends any more. What uses blocks of the poster's is stopped; the rest is still done.
+    /// After this the rank takes no ends. Operations that use blocks of the poster's memory are stopped; the others are still done.
     pub(super) fn close(&mut self) {
         self.flying.retain(|operation| !matches!(operation.post, Post::Pieces(..)));
         self.flying.iter_mut().for_each(|operation| operation.ticket = None);
@@ -143,7 +143,7 @@ impl Posts {
         self.ended.extend(operation.ticket.map(|ticket| Ended { ticket, outcome, data }));
     }
 
-    /// Takes what has ended.
+    /// Takes the operations that have ended.
     pub(super) fn take_ended(&mut self) -> Tickets {
         Tickets(std::mem::take(&mut self.ended))
     }
@@ -153,7 +153,7 @@ impl Posts {
 pub(super) struct Tickets(VecDeque<Ended>);
 
 impl Tickets {
-    /// Hands them to `sink`; tells how many.
+    /// Hands them to `sink`. Returns how many.
     pub(super) fn tell(self, sink: &mut dyn FnMut(Completed<'_>)) -> usize {
         let count = self.0.len();
         for Ended { ticket, outcome, data } in self.0 {
@@ -164,7 +164,7 @@ impl Tickets {
 }
 
 impl State {
-    /// Starts an operation of `nic`. It is done some time later: after what was posted to `peer` before, if the order is
+    /// Starts an operation of `nic`. It is done some time later: after earlier operations on `peer`, if the order is
     /// that of posting or a fence is between them.
     pub(super) fn start(
         &mut self,
@@ -194,7 +194,7 @@ impl State {
         Ok(())
     }
 
-    /// Does an operation, if it is still to be done; tells which rank that matters to.
+    /// Does an operation, if it is still to be done. Returns the rank to which that matters.
     pub(super) fn operate(&mut self, nic: u32, number: u32) -> u32 {
         let flying = &self.nics[nic as usize].posts.flying;
         let Some(at) = flying.iter().position(|operation| operation.number == number) else {
@@ -238,8 +238,8 @@ impl State {
         self.rank_of(peer)
     }
 
-    /// The first half of an atomic: the target's NIC reads the word. Returns what it held, or `None` if the operation is no atomic that is
-    /// to be read now.
+    /// The first half of an atomic: the target's NIC reads the word. Returns the value, or `None` if the operation is not an atomic whose
+    /// word is to be read now.
     fn fetch(&mut self, nic: u32, index: usize) -> Option<u64> {
         let operation = &self.nics[nic as usize].posts.flying[index];
         let (Post::Atomic(atomic), Some(at), None) = (&operation.post, operation.at, operation.fetched) else {

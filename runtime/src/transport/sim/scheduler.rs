@@ -77,7 +77,7 @@ impl Turn {
     /// something has since this was last called.
     ///
     /// # Errors
-    /// [`Stalled`] if every rank is blocked and nothing is under way.
+    /// [`Stalled`] if every rank is blocked and nothing is in flight.
     pub fn block_until_event(&self) -> Result<(), Stalled> {
         if self.shared.network.take_signal(self.rank) {
             return self.pass(Status::Ready);
@@ -103,14 +103,14 @@ impl Turn {
         Ok(self.now() >= deadline)
     }
 
-    /// Computes for so long: time passes, and what comes meanwhile waits.
+    /// Computes for `time`: time passes, and arrivals wait meanwhile.
     ///
     /// # Errors
     /// As [`Turn::block_until_event`].
     pub fn compute(&self, time: Time) -> Result<(), Stalled> {
         let end = self.now().saturating_add(time);
         while !self.block_until(end)? {}
-        // What came meanwhile is still to be looked at.
+        // The rank still has to look at arrivals of the meantime.
         self.shared.network.notify(self.rank);
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Shared {
         loop {
             let mut state = self.network.state();
             while let Some(rank) = state.next_rung() {
-                // Whoever is not blocked looks at its signal before it blocks.
+                // A rank that is not blocked looks at its signal before it blocks.
                 if table.status[rank] == Status::Blocked && state.take_signal(rank) {
                     table.set(rank, Status::Ready);
                 }
@@ -162,7 +162,7 @@ impl Shared {
             if self.network.step().is_none() {
                 let waiting = || (0..table.status.len()).filter(|rank| table.status[*rank] != Status::Ended);
                 let stalled = self.network.stalled(waiting().take(8).collect());
-                // One rank wakes up to the error: what it does then may free the others.
+                // One rank wakes up with the error: its next steps may free the others.
                 let next = waiting().min_by_key(|rank| table.told[*rank]).expect("not all have ended");
                 table.told[next] += 1;
                 (table.tell, table.holder) = (true, Some(next));
@@ -172,7 +172,7 @@ impl Shared {
         }
         match table.holder {
             Some(holder) if table.holder != caller => {
-                // Without the lock: whoever wakes up to find it taken sleeps once more.
+                // Without the lock: a rank that wakes up and finds the lock taken would sleep once more.
                 drop(table);
                 self.turns[holder].notify_one();
                 self.lock()
@@ -196,7 +196,7 @@ impl Shared {
 /// Runs `program` as every rank of `network`, each on a thread of its own, one at a time.
 ///
 /// # Errors
-/// [`Stalled`] if every rank waited and nothing was under way.
+/// [`Stalled`] if every rank waited and nothing was in flight.
 ///
 /// # Panics
 /// With the panic of the lowest rank that panicked; the others' waits end with [`Stalled`] if it leaves them waiting.

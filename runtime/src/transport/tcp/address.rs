@@ -1,4 +1,4 @@
-//! The address of an interface: who it is, and where it can be reached.
+//! The address of an interface: its identity, and the hosts and port at which it is reached.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ const RANK_BITS: u32 = 24;
 pub const RANKS: usize = 1 << RANK_BITS;
 /// Interfaces of a rank that can be told apart.
 pub const INTERFACES: usize = 1 << (u32::BITS - 1 - RANK_BITS);
-/// Most addresses of a host that are named. Chosen: what is left of `ADDRESS_MAX`.
+/// Most addresses of a host in an interface's address. Chosen: as many as fit into `ADDRESS_MAX`.
 pub const HOST_ADDRESSES: usize = 6;
 const HEAD: usize = 28;
 /// Bytes of an address.

@@ -1,7 +1,6 @@
-//! Connections before they are proved: those that others have begun, and those that this interface has.
+//! Connections before they are proved: those that others have begun, and those that this interface has begun.
 //!
-//! Whoever calls gets a bounded time and one of a bounded number of places. Nothing of what a caller says is believed before its
-//! proof.
+//! Each caller gets a bounded time and one of a bounded number of places. Nothing that a caller sends is trusted before its proof.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,11 +18,11 @@ pub const LISTENER: u64 = 0;
 const CALLER: u64 = 1 << 32;
 /// Those of connections that this interface has begun are above this.
 pub const DIAL: u64 = 2 << 32;
-/// How long a caller may take to prove who it is.
+/// How long a caller may take to prove its identity.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long it has for that even if others wait for its place.
+/// How long a caller has at least, even if others wait for its place.
 const GRACE: Duration = Duration::from_millis(200);
-/// Callers that are held at a time before they have proved who they are. More wait in the listening socket's queue.
+/// Most callers that are held at a time before they have proved their identity. More wait in the listening socket's queue.
 pub const STRANGERS: usize = 64;
 /// How long after all addresses of a peer failed they are tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -42,21 +41,21 @@ struct Dial {
     since: Instant,
     target: SocketAddr,
     left: VecDeque<SocketAddr>,
-    /// Every address so far was refused by its host: nobody listens there.
+    /// Every address so far was refused by its host: no process listens there.
     is_refused: bool,
 }
 
 /// Connections that are not proved.
 pub struct Calls {
     listener: Option<TcpListener>,
-    /// Until when nobody is taken in.
+    /// Until when no caller is accepted.
     paused: Option<Instant>,
-    /// What the thread waits for.
+    /// The descriptors that the thread waits on.
     pub set: Set,
     callers: VecDeque<Caller>,
     next_caller: u64,
     dials: HashMap<u32, Dial>,
-    /// How often somebody else answered than was called.
+    /// How often another process answered than the one that was called.
     #[cfg(test)]
     refusals: u32,
 }
@@ -111,7 +110,7 @@ impl Calls {
         true
     }
 
-    /// Takes nobody in for a while.
+    /// Accepts no caller for a while.
     fn pause(&mut self, now: Instant) {
         if let Some(listener) = &self.listener {
             self.set.change(listener, LISTENER, Interest::Nothing);
@@ -126,7 +125,7 @@ impl Calls {
         }
     }
 
-    /// Takes in who has called, while there are places.
+    /// Accepts callers, while there are places.
     fn accept(&mut self, now: Instant) {
         for _ in 0..STRANGERS {
             if self.callers.len() >= STRANGERS {
@@ -224,10 +223,10 @@ impl State {
         if is_silent || self.calls.dials.contains_key(&number) {
             return;
         }
-        // Of one that has called without being named here nothing is known but that: it has to call again.
+        // A peer that has called, but whose address no endpoint here has given, cannot be called: it has to call again.
         let Some(address) = peer.address else { return };
         let mut left: VecDeque<SocketAddr> = address.targets(stack).into();
-        // What led there before comes first.
+        // The address that led to the peer before comes first.
         if let Some(at) = left.iter().position(|target| Some(*target) == peer.reached_at) {
             left.swap(0, at);
         }
@@ -253,7 +252,7 @@ impl State {
             }
         }
         if is_refused {
-            // Its host answers, and nobody listens: the interface is gone.
+            // Its host answers, and no process listens there: the interface is gone.
             return self.lose(number, Error::ConnectionReset);
         }
         self.core.peer(number).call_at = Some(now + AGAIN);
@@ -266,9 +265,9 @@ impl State {
         address.map_or(0, |address| address.targets(self.own.address.stack).len().saturating_sub(1) as u32)
     }
 
-    /// Whether the call to a process that says nothing goes to an address at which this peer has proved who it is: then it goes on waiting
-    /// there. Calls that are ended stay in the queue of a listening process that is stopped, until there is no room for others. The kernel ends this one if
-    /// the host dies.
+    /// Whether a call that gets no answer goes to an address at which this peer has proved its identity: then the call goes on waiting
+    /// there. If it were ended and made again each time, the ended calls would fill the listening queue of a process that is stopped, until
+    /// it has no room for others. The kernel ends the waiting call if the host dies.
     fn holds(&mut self, number: u32, now: Instant) -> bool {
         let Some(dial) = self.calls.dials.get_mut(&number) else { return false };
         let Some(peer) = self.core.peers.get(&number) else { return false };
@@ -279,7 +278,7 @@ impl State {
         is_there
     }
 
-    /// The address that is being tried leads nowhere.
+    /// Called when the address that is being tried does not lead to the peer: tries the next one.
     fn next_target(&mut self, number: u32, is_refused: bool, now: Instant) {
         let Some(dial) = self.calls.dials.remove(&number) else { return };
         self.calls.set.remove(dial.stream.as_fd());
@@ -332,7 +331,7 @@ impl State {
         }
     }
 
-    /// The connection is made: says who calls.
+    /// Called when the connection is made: sends the greeting, which names this interface.
     fn greet(&mut self, number: u32, now: Instant) {
         let (own, key) = (self.own, self.key().clone());
         let peer = self.core.peer(number);
@@ -399,7 +398,7 @@ impl State {
         self.calls.dials.get(&peer).is_some_and(|dial| dial.dialing.is_some())
     }
 
-    /// Callers that have not proved who they are.
+    /// Number of callers that have not proved their identity.
     #[cfg(test)]
     pub fn strangers(&self) -> usize {
         self.calls.callers.len()

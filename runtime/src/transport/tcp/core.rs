@@ -1,4 +1,4 @@
-//! What an interface does with the frames of its peers, and what it keeps for its own program. No socket.
+//! The part of an interface without sockets: it serves the frames of its peers, and queues arrivals and ends of operations for its own program.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::transport::memory::Registry;
 use crate::transport::stream::Frame;
 use crate::transport::wire::Channel;
 
-/// Bytes of a message, of an answer.
+/// Bytes of a message or of an answer.
 pub type Bytes = smallvec::SmallVec<[u8; 64]>;
 
-/// A message that came.
+/// A message that has arrived.
 pub struct Arrived {
     pub from: u32,
     pub channel: Channel,
@@ -32,15 +32,15 @@ pub struct Done {
     pub data: Bytes,
 }
 
-/// What comes back of an operation.
+/// What an operation waits for.
 pub enum Awaits {
-    /// Nothing but the acknowledgement.
+    /// The acknowledgement only. Holds the outcome of the put: an error if the peer has refused it.
     Put(Result<()>),
     /// Bytes for the caller.
     Fetch(Bytes),
     /// Bytes for the caller's blocks.
     Blocks(Pieces),
-    /// What the word held.
+    /// The former value of the word.
     Word,
 }
 
@@ -52,7 +52,7 @@ struct Operation {
     left: usize,
 }
 
-/// All of an interface but its sockets.
+/// The state of an interface without its sockets.
 pub struct Core {
     pub tuning: Tuning,
     registry: Arc<Registry>,
@@ -62,14 +62,14 @@ pub struct Core {
     pub arrivals: VecDeque<Arrived>,
     pub done: VecDeque<Done>,
     pub notices: VecDeque<(u32, u32)>,
-    /// Changes with what is not in the above and somebody may wait for: accesses by peers, acknowledgements, credits.
+    /// Grows with each event that the program may wait for and that adds nothing to the queues above: accesses by peers, acknowledgements, credits.
     pub changes: u64,
-    /// Changes with each loss.
+    /// Number of times that a peer was lost.
     pub losses: u64,
 }
 
-// SAFETY: blocks are addresses of memory that the poster keeps until the operation is done or abandoned; only the holder of
-// the lock around this touches them.
+// SAFETY: blocks are addresses of memory that the poster keeps until the operation is done or abandoned; only the thread that holds
+// the lock around this value touches them.
 unsafe impl Send for Core {}
 
 impl Core {
@@ -88,7 +88,7 @@ impl Core {
         }
     }
 
-    /// What is kept of `peer`.
+    /// The state of `peer`, made at first use.
     #[inline]
     pub fn peer(&mut self, peer: u32) -> &mut Peer {
         self.peers.entry(peer).or_insert_with(|| Peer::new(&self.tuning))
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Notes where a peer is. Another interface with the number of one that is known begins anew.
+    /// Stores the address of a peer. If another interface with the same number was known, that one is lost, and the state begins anew.
     pub fn know(&mut self, address: Address) {
         let number = address.peer();
         if self.peers.get(&number).is_some_and(|peer| peer.nonce.is_some_and(|nonce| nonce != address.nonce)) {
@@ -118,7 +118,7 @@ impl Core {
         (peer.address, peer.nonce) = (Some(address), Some(address.nonce));
     }
 
-    /// The number of an operation, whose end will be told with `ticket`.
+    /// Adds an operation, and returns its token. Its end is reported with `ticket`.
     pub fn book(&mut self, peer: u32, ticket: u64, awaits: Awaits, left: usize) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
@@ -131,7 +131,7 @@ impl Core {
         self.done.push_back(Done { ticket: operation.ticket, outcome, data });
     }
 
-    /// Touches no blocks of these tickets any more.
+    /// Forgets the operations with these tickets: their blocks are not accessed after this.
     pub fn abandon(&mut self, peer: u32, tickets: &[u64]) {
         let tokens: Vec<u64> = self
             .operations
@@ -143,7 +143,7 @@ impl Core {
         self.peer(peer).link.abandon(&tokens);
     }
 
-    /// The peer is lost: what is under way to it ends.
+    /// Marks a peer as lost. Operations in flight to it end with `error`.
     pub fn lose(&mut self, number: u32, error: Error) {
         let fresh = Peer::new(&self.tuning);
         let peer = self.peer(number);
@@ -158,7 +158,7 @@ impl Core {
         self.losses += 1;
     }
 
-    /// Does what the frames in `bytes` ask for, which are decrypted there; returns how many bytes are no whole frame yet.
+    /// Decrypts the frames in `bytes` in place and serves them. Returns how many bytes at the end are not a whole frame yet.
     ///
     /// # Errors
     /// [`Broken`]: end the connection.
@@ -175,9 +175,9 @@ impl Core {
                 // Frames that a farewell acknowledges are in effect. All others end with the peer.
                 std::mem::take(&mut released).into_iter().for_each(|token| self.release(token));
             }
-            // A refusal before the release of what it refuses.
+            // The frame is served before its acknowledgement releases puts: it may be the refusal of one of them.
             if let Some(Err(broken)) = body.map(|body| self.serve(from, body)) {
-                // It counts as received: it would not come again over another connection.
+                // The frame counts as received, so the peer would not send it again over another connection.
                 tracing::error!(peer = from, why = broken.0, "a peer is lost");
                 self.lose(from, Error::ConnectionReset);
             }
@@ -203,7 +203,7 @@ impl Core {
             Body::Put { key, address, token, notice, bytes } => {
                 // SAFETY: registered memory of this length, as long as the call lasts; the bytes are elsewhere.
                 let write = |to| unsafe { copy::put(to, bytes.as_ptr(), bytes.len()) };
-                // A notice alone has no memory.
+                // A put without bytes only carries a notice: there is no memory to access.
                 let written =
                     if bytes.is_empty() { Ok(()) } else { self.registry.access(key, address, bytes.len(), write) };
                 self.changes += 1;
@@ -252,7 +252,7 @@ impl Core {
                     // Its acknowledgement follows.
                     Some(Operation { awaits: Awaits::Put(outcome), .. }) => *outcome = Err(error),
                     Some(_) => self.finish(token, Err(error), Bytes::new()),
-                    // Nobody waits for it, as a network card ends the connection.
+                    // No caller waits for this operation. The peer is lost, as with a NIC, which breaks the connection after such an error.
                     None if token == NO_TOKEN => self.lose(from, error),
                     None => {}
                 }
@@ -271,7 +271,7 @@ impl Core {
     fn serve_data(&mut self, from: u32, token: u64, offset: u64, bytes: &[u8]) -> Result<(), Broken> {
         const WRONG: Broken = Broken("an answer that does not fit its question");
         self.peer(from).link.answered(token, Some(bytes.len()));
-        // Nobody may wait for it any more.
+        // The operation may have been abandoned.
         let Some(operation) = self.operations.get_mut(&token).filter(|operation| operation.peer == from) else {
             return Ok(());
         };

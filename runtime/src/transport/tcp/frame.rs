@@ -1,4 +1,4 @@
-//! What links send: frames, each a head, a body and a tag.
+//! Frames, which links send: each is a head, a body and a tag.
 //!
 //! ```text
 //! | kind 1 | flags 1 | 0 2 | body's length 4 | record 8 | number 8 | acknowledged 8 | body | tag 16 |
@@ -7,7 +7,7 @@
 //! The body is encrypted if the connection's keys say so.
 //!
 //! The record counts frames of one connection and direction, so a frame that is replayed, left out or sent back does not fit. The
-//! number counts what the link carries, over all of its connections, so what is sent again is not done again.
+//! number counts the frames of the link, over all of its connections, so a frame that is sent again is not served again.
 
 use crate::transport::atomic::{Atomic, AtomicOp, Width};
 
@@ -18,7 +18,7 @@ pub const HEAD: usize = 32;
 pub const SEGMENT: usize = 32 << 10;
 /// Most bytes of a body.
 pub const BODY_MAX: usize = SEGMENT + 64;
-/// The token of a put that nobody waits for.
+/// The token of an operation that no caller waits for.
 pub const NO_TOKEN: u64 = u64::MAX;
 
 /// The receiver shall acknowledge at once.
@@ -27,7 +27,7 @@ pub const WANT_ACK: u8 = 1;
 /// The head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: u8,
     /// [`WANT_ACK`].
     pub flags: u8,
@@ -94,9 +94,9 @@ pub mod kind {
     pub const GET: u8 = 4;
     /// Do an atomic.
     pub const ATOMIC: u8 = 5;
-    /// What was read.
+    /// The bytes that a get read.
     pub const DATA: u8 = 6;
-    /// What the word held.
+    /// The former value of a word.
     pub const VALUE: u8 = 7;
     /// An operation was refused.
     pub const REFUSED: u8 = 8;
@@ -119,11 +119,11 @@ pub enum Body<'a> {
         key: u64,
         /// The target's address.
         address: u64,
-        /// What the requester calls the operation, or [`NO_TOKEN`].
+        /// The requester's number of the operation, or [`NO_TOKEN`].
         token: u64,
         /// The notice to hand over then.
         notice: Option<u32>,
-        /// What to write.
+        /// The bytes to write.
         bytes: &'a [u8],
     },
     /// Read.
@@ -132,7 +132,7 @@ pub enum Body<'a> {
         key: u64,
         /// The target's address.
         address: u64,
-        /// What the requester calls the operation.
+        /// The requester's number of the operation.
         token: u64,
         /// Where in the operation the bytes belong.
         offset: u64,
@@ -145,23 +145,23 @@ pub enum Body<'a> {
         key: u64,
         /// The target's address.
         address: u64,
-        /// What the requester calls the operation, or [`NO_TOKEN`].
+        /// The requester's number of the operation, or [`NO_TOKEN`].
         token: u64,
-        /// What to do.
+        /// The atomic to do.
         atomic: Atomic,
     },
-    /// What a get has read.
+    /// Bytes that a get has read.
     Data {
-        /// Of which get.
+        /// The number of the get.
         token: u64,
-        /// Where in it.
+        /// Offset of the bytes in the get.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// What the word of an atomic held.
+    /// The former value of the word of an atomic.
     Value {
-        /// Of which atomic.
+        /// The number of the atomic.
         token: u64,
         /// The word.
         word: u64,

@@ -2,8 +2,8 @@
 //! clock. `README.md` in this folder has the states and races.
 //!
 //! A frame is kept until the peer has acknowledged it, which the peer does when what it asks for is in effect. After a connection
-//! broke, the ends tell each other how many frames they have received, and the rest is sent again. What had arrived before is
-//! dropped by its number.
+//! broke, the ends tell each other how many frames they have received, and the rest is sent again. Frames that had arrived before are
+//! recognized by their number and dropped.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use super::secret::{SessionKeys, TAG, same};
 use crate::memory::copy::copy;
 use crate::transport::iov::{Piece, Pieces};
 
-/// The post number of what no flush waits for.
+/// The post number of frames that no flush waits for.
 pub const NO_POST: u64 = u64::MAX;
 /// Sealed bytes that wait for the socket, about. Chosen: four segments, so that a socket always finds more.
 const OUT: usize = 4 * SEGMENT;
@@ -84,7 +84,7 @@ struct Sent {
     own: Fields,
     user: Vec<Piece>,
     user_len: usize,
-    /// What to release with it.
+    /// The ticket to release with the frame.
     ticket: Option<u64>,
     post: u64,
     /// It refuses a received frame.
@@ -107,7 +107,7 @@ struct Connection {
 /// One end of a link.
 pub struct Link {
     limits: Limits,
-    /// The last connection of which the peer knows, too.
+    /// The last connection that both ends are known to have.
     confirmed: u64,
     /// The last connection.
     epoch: u64,
@@ -119,17 +119,17 @@ pub struct Link {
     is_answers_turn: bool,
     /// Framed gets that are not answered, with their lengths: tokens may repeat.
     gets: VecDeque<(u64, u32)>,
-    /// Bytes of them. Bounded, as they bound what the peer has to keep.
+    /// Bytes of these gets. Bounded, since the peer has to keep as many bytes of answers.
     getting: usize,
     unacked: VecDeque<Sent>,
     in_flight: usize,
-    /// Of the unacknowledged, those that were sealed for this connection.
+    /// Number of unacknowledged frames that were sealed for this connection.
     sealed: usize,
     /// Frames acknowledged by the peer.
     acked: u64,
     /// Frames received in order.
     received: u64,
-    /// Of these, those that the peer was told of.
+    /// Number of these that were acknowledged to the peer.
     told: u64,
     /// Bytes of frames received since the peer was told last.
     untold: usize,
@@ -215,16 +215,16 @@ impl Link {
             return Err(Broken("the peer has received what was not sent"));
         }
         self.disconnect();
-        // Fewer than are acknowledged: its handshake began before it read the last of them. It drops what comes twice.
+        // May be fewer than are acknowledged, if the peer's handshake began before it read the last frames. It drops frames that come twice.
         self.acknowledge_up_to(received);
         self.epoch = self.epoch.max(epoch);
         (self.sealed, self.told, self.asked) = (0, 0, 0);
         let (out, partial) = (Outbox::default(), Vec::new());
         self.connection = Some(Connection { keys, sent: 0, received: 0, bytes: 0, out, partial });
-        // Confirms the connection to the dialer, and what came before it broke.
+        // Confirms the connection to the dialer, and the frames that came before the break.
         self.ack_now = true;
         self.is_unproven = true;
-        // Of those that are sent again the first tells that frames get through, and the last that all have.
+        // Of the frames that are sent again, the acknowledgement of the first shows that frames get through, that of the last that all have.
         for end in [0, self.unacked.len().saturating_sub(1)] {
             if let Some(sent) = self.unacked.get_mut(end) {
                 sent.flags |= WANT_ACK;
@@ -338,7 +338,7 @@ impl Link {
                 self.seal_uncounted(kind::ACK, WANT_ACK);
             }
         } else if let Some(Item { what: What::Own { ticket, .. }, .. }) = self.queue.back_mut() {
-            // A ticket that nobody has: with it goes the wish.
+            // A ticket that belongs to no operation: the frame that carries it asks for an acknowledgement.
             ticket.get_or_insert(NO_TOKEN);
         }
     }
@@ -348,7 +348,7 @@ impl Link {
         self.seal_uncounted(kind::BYE, 0);
     }
 
-    /// Tickets of what is in effect at the peer.
+    /// Tickets of the operations that are in effect at the peer.
     pub fn take_released(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.released)
     }
@@ -382,7 +382,7 @@ impl Link {
             connection.seal(sent, self.acked + self.sealed as u64 + 1, acknowledged);
             self.told = self.told.max(acknowledged);
             self.untold = 0;
-            // From here on what it refuses may be acknowledged.
+            // From here on the operation that this frame refuses may be acknowledged.
             self.ack_now |= sent.refuses;
             self.sealed += 1;
         }
@@ -502,7 +502,7 @@ impl Link {
         self.connection.iter_mut().for_each(|connection| connection.out.consume(count));
     }
 
-    /// What came before of a frame that was not whole. What comes now belongs behind it.
+    /// The first bytes of a frame that has not arrived whole. Bytes that arrive now belong behind these.
     pub fn partial(&self) -> &[u8] {
         self.connection.as_ref().map_or(&[], |connection| &connection.partial)
     }
@@ -517,8 +517,8 @@ impl Link {
         connection.partial.extend_from_slice(rest);
     }
 
-    /// Takes the next whole frame that is new from the start of `rest`. What it asks for is done before anything else is called
-    /// here: later frames acknowledge it. A frame that is encrypted is decrypted where it lies.
+    /// Takes the next whole frame that is new from the start of `rest`. The caller does what the frame asks for before it calls any other
+    /// function of this link, since later frames acknowledge the frame. An encrypted frame is decrypted in place.
     ///
     /// # Errors
     /// [`Broken`] for bytes that the peer has not sent in this order over this connection.

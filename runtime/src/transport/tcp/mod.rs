@@ -88,7 +88,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// How deep queues are. Chosen: a megabyte under way keeps 10 Gbit/s busy over 0.8 ms.
+/// How deep queues are. Chosen: a megabyte in flight keeps 10 Gbit/s busy over 0.8 ms.
 const TUNING: Tuning = Tuning {
     flow: FlowLimits { slots: 16, credits: 128, fragment: 16 << 10, message: 4 << 20 },
     limits: Limits { frames: 256, bytes: 1 << 20, depth: 64, silent: 64 },
@@ -100,8 +100,8 @@ const TUNING: Tuning = Tuning {
     },
 };
 
-/// Bytes for a connected peer with which nothing is under way, without what the kernel and the queues of messages keep: its
-/// record, and room for the next frames.
+/// Bytes for a connected peer with which nothing is in flight: its record, and room for the next frames. Not included: memory of the kernel
+/// and of the queues of messages.
 pub fn bytes_per_peer() -> usize {
     size_of::<peer::Peer>() + link::IDLE
 }
@@ -171,7 +171,7 @@ impl Offer {
         self.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied())
     }
 
-    /// The same, with how long a peer may be stopped whose host answers.
+    /// The same, with the time for which a peer may be stopped while its host answers.
     pub fn with_stopped(self, stopped: Duration) -> Offer {
         Offer { stopped, ..self }
     }
@@ -196,7 +196,7 @@ impl Offer {
 }
 
 impl Device {
-    /// TCP for `rank` of `ranks`, who all know `key`.
+    /// TCP for `rank` of `ranks` ranks, which all know `key`.
     ///
     /// # Errors
     /// A sentence for people.

@@ -46,7 +46,7 @@ const KEPT: usize = 4 << 10;
 /// Bytes that an empty outbox has on the heap, at most.
 pub const IDLE: usize = KEPT + ENTRIES_KEPT * size_of::<Chunk>();
 
-/// What waits for the socket.
+/// Frames that wait for the socket.
 #[derive(Default)]
 pub struct Outbox {
     chunks: VecDeque<Chunk>,
@@ -56,7 +56,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Bytes in it.
+    /// Bytes that wait.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -112,7 +112,7 @@ impl Outbox {
         }
     }
 
-    /// The first blocks of it.
+    /// The first blocks that wait.
     pub fn gather(&self) -> smallvec::SmallVec<[IoSlice<'_>; GATHER]> {
         let blocks = self.chunks.iter().take(GATHER).enumerate();
         blocks.map(|(at, chunk)| IoSlice::new(&chunk.bytes()[if at == 0 { self.gone } else { 0 }..])).collect()

@@ -1,4 +1,4 @@
-//! What an interface keeps of a peer.
+//! The state of an interface for a peer.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub struct Tuning {
     pub times: Times,
 }
 
-/// How long is waited for a peer.
+/// How long an interface waits for a peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     /// How long a peer may be out of reach before it is lost.
@@ -42,7 +42,7 @@ pub struct Times {
 pub struct Flow {
     /// Messages to the peer.
     pub out: Outflow,
-    /// Messages from it.
+    /// Messages from the peer.
     pub inward: Inflow,
     /// The posts of messages in `out`.
     waiting: VecDeque<u64>,
@@ -50,11 +50,11 @@ pub struct Flow {
 
 /// A peer.
 pub struct Peer {
-    /// Its interface, if that was told.
+    /// The address of its interface, if that is known.
     pub address: Option<Address>,
-    /// What tells it from the next interface with its number.
+    /// The nonce of the peer's interface, which tells it from a later interface with the same number.
     pub nonce: Option<u64>,
-    /// The link to it.
+    /// The link to the peer.
     pub link: Link,
     /// Its channels.
     pub flows: [Flow; 3],
@@ -66,7 +66,7 @@ pub struct Peer {
     pub stopped_at: Option<Instant>,
     /// When the last connection was made.
     pub connected_at: Option<Instant>,
-    /// What [`Link::progress`] was when the last connection broke.
+    /// The value of [`Link::progress`] when the last connection broke.
     pub progress: u64,
     /// Connections in a row that broke without progress.
     pub fruitless: u32,

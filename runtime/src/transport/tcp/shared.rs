@@ -20,12 +20,12 @@ const NAP: Duration = Duration::from_millis(1);
 const WAKE: u64 = 1;
 const DATA: u64 = 2;
 
-/// What the program and the thread share.
+/// State that the program and the thread share.
 pub struct Shared {
     state: Mutex<State>,
     /// Polls of the program.
     pub polls: AtomicU64,
-    /// The program sleeps, or is about to: the thread serves at once and rings the bell for what the program waits for.
+    /// The program sleeps, or is about to: the thread serves at once, and rings the bell when an event comes that the program may wait for.
     armed: AtomicBool,
     /// The thread leaves frames to the program.
     naps: AtomicBool,
@@ -59,8 +59,8 @@ impl Shared {
         sockets::ring(&self.wake);
     }
 
-    /// Wakes the thread if the program has found that a peer is to be called: only the thread calls. Whatever reads or writes a socket on the
-    /// program's side ends with this.
+    /// Wakes the thread if the program has found that a peer is to be called: only the thread makes calls. Each function of the program
+    /// that reads or writes a socket ends with this.
     #[inline]
     pub fn wake_for_calls(&self, state: &mut State) {
         if std::mem::take(&mut state.has_calls) {
@@ -92,7 +92,7 @@ impl Shared {
         sent
     }
 
-    /// The program is about to sleep. Nothing waits for it.
+    /// Called when the program is about to sleep, and no event waits for it.
     pub fn arm(&self) {
         sockets::hush(&self.bell);
         // The lock that the caller holds orders this with what the thread brings.
@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-/// What the program may wait for.
+/// The counts that change with each event that the program may wait for.
 fn news(state: &State) -> (usize, usize, usize, u64, u64) {
     let core = &state.core;
     (core.arrivals.len(), core.done.len(), core.notices.len(), core.changes, core.losses)

@@ -84,7 +84,7 @@ fn moved(outcome: rustix::io::Result<usize>) -> Moved {
     }
 }
 
-/// Reads what is there.
+/// Reads the bytes that are there.
 pub fn read(stream: &TcpStream, into: &mut [u8]) -> Moved {
     moved(rustix::net::recv(stream, into, rustix::net::RecvFlags::DONTWAIT).map(|(_, count)| count))
 }
@@ -123,7 +123,7 @@ pub fn block_signals() {
     }
 }
 
-/// A descriptor that wakes who waits for it.
+/// A descriptor that wakes a thread that waits on it.
 pub fn bell() -> Result<OwnedFd> {
     use rustix::event::EventfdFlags;
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
@@ -156,7 +156,7 @@ impl Set {
 
     /// Waits for something else of a descriptor.
     pub fn change(&self, fd: impl AsFd, number: u64, interest: Interest) {
-        // Fails for one that is not in the set, which nobody asks for.
+        // Fails only for a descriptor that is not in the set; no caller passes one.
         let _ = rustix::event::epoll::modify(
             &*self.0,
             fd,
@@ -192,7 +192,7 @@ impl AsFd for Set {
     }
 }
 
-/// What is waited for.
+/// The readiness of a descriptor that is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
     Nothing,

@@ -1,4 +1,4 @@
-//! Tables by numbers that are nobody's to choose: peers, operations.
+//! Hash tables by numbers that no peer can choose (peers, operations), so a simple hash is safe.
 
 /// Spreads a number over the table: Knuth's multiplicative hashing, with the golden ratio of 2^64.
 #[derive(Debug, Default)]

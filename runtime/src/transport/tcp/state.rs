@@ -21,7 +21,7 @@ use crate::transport::memory::Registry;
 const READ: usize = 256 << 10;
 /// Reads of one peer in a row, so that others get their turn. Chosen: 512 KiB.
 const READS: usize = 2;
-/// Sealed bytes that wait for the end of a burst, at most. Chosen: what a socket takes at once without loss of speed.
+/// Most sealed bytes that wait for the end of a burst. Chosen: as many as a socket takes at once without loss of speed.
 const BURST: usize = 16 << 10;
 /// How long the end with the higher number leaves it to the other to call again after a connection broke.
 const COURTESY: Duration = Duration::from_millis(30);
@@ -46,7 +46,7 @@ struct Socket {
     is_full: bool,
 }
 
-/// Who an interface is.
+/// The identity of an interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Own {
     pub address: Address,
@@ -60,11 +60,11 @@ pub struct State {
     pub own: Own,
     key: JobKey,
     sockets: HashMap<u32, Socket, std::hash::BuildHasherDefault<Spread>>,
-    /// The sockets, for who waits for frames.
+    /// The sockets, for the thread that waits for frames.
     pub data: Set,
     /// Peers to which something was sent since the last turn.
     bursts: Vec<u32>,
-    /// Of these, those for which more waits.
+    /// The peers of `bursts` for which more frames wait.
     deferred: Vec<u32>,
     scratch: Vec<u8>,
     /// It ends: no calls any more.
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Hands what this interface sends to itself to itself.
+    /// Delivers the frames that this interface sends to itself.
     fn loop_back(&mut self) {
         let (number, flow) = (self.own.number, self.core.tuning.flow);
         loop {
@@ -243,7 +243,7 @@ impl State {
         }
     }
 
-    /// Reads what `peer` has sent, does what it asks, and sends what follows from that.
+    /// Reads the frames that the peer has sent, serves them, and sends the answers.
     pub fn read(&mut self, number: u32) {
         let Some(came) = self.take_in(number) else { return };
         let is_full = self.sockets.get(&number).is_some_and(|socket| socket.is_full);
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// Ends a connection to which nothing can be written. First reads what the peer has sent, since that may acknowledge frames.
+    /// Ends a connection that cannot be written. First reads the frames that the peer has sent, since they may acknowledge frames.
     #[cold]
     fn end(&mut self, number: u32) {
         while self.take_in(number) == Some(true) {}
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Reads what `peer` has sent, and does what it asks. Returns whether something came; `None` if the connection is gone.
+    /// Reads the frames that the peer has sent, and serves them. Returns whether any came; `None` if the connection is gone.
     fn take_in(&mut self, number: u32) -> Option<bool> {
         let mut came = false;
         for _ in 0..READS {
@@ -433,7 +433,7 @@ impl State {
         self.core.peers.values_mut().for_each(|peer| peer.link.disconnect());
     }
 
-    /// Whether something waits to be acknowledged. Asks for it.
+    /// Whether any frame is not acknowledged yet. Asks the peers for acknowledgements.
     pub fn is_owed(&mut self) -> bool {
         let waits = |(_, peer): &(&u32, &super::peer::Peer)| peer.lost.is_none() && !peer.is_settled();
         let numbers: Vec<u32> = self.core.peers.iter().filter(waits).map(|(number, _)| *number).collect();
@@ -448,7 +448,7 @@ impl State {
         !numbers.is_empty()
     }
 
-    /// Tells all peers that this interface closes, and acknowledges what it has taken.
+    /// Tells all peers that this interface closes, and acknowledges the frames that it has taken.
     pub fn bid_farewell(&mut self) {
         let numbers: Vec<u32> = self.sockets.keys().copied().collect();
         for number in numbers {
@@ -461,8 +461,8 @@ impl State {
         }
     }
 
-    /// After the farewells: whether a part of one has not reached the host of its peer. Reads and discards what peers still send, since a
-    /// socket that closes with unread bytes drops the bytes that it has yet to send.
+    /// After the farewells: whether a part of one has not reached the host of its peer. Reads and discards bytes that peers still send,
+    /// since a socket that closes with unread bytes drops the bytes that it has yet to send.
     pub fn lingers(&mut self) -> bool {
         let numbers: Vec<u32> = self.sockets.keys().copied().collect();
         for number in numbers {

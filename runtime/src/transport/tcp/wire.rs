@@ -105,8 +105,8 @@ impl TcpWire {
 
 impl Drop for TcpWire {
     fn drop(&mut self) {
-        // What was sent is with the peers before the sockets close: a socket that closes with bytes unread drops what it has sent. The
-        // thread makes connections that are missing.
+        // Waits until the peers have all frames before the sockets close: a socket that closes with bytes unread drops the bytes that it
+        // has yet to send. The thread makes connections that are missing.
         let start = Instant::now();
         loop {
             let mut state = self.shared.lock();
@@ -120,7 +120,7 @@ impl Drop for TcpWire {
         }
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic there was told where it happened.
+            // A panic of the thread was reported where it happened.
             let _ = thread.join();
         }
         let start = Instant::now();
@@ -193,7 +193,7 @@ impl Wire for TcpWire {
             self.is_busy.set(true);
             return Err(Error::NoResource);
         }
-        // The user's code runs without the lock. Nobody else sends: room that was there stays.
+        // The user's code runs without the lock. No other thread sends, so room that was there stays.
         let mut bytes = Bytes::from_elem(0, max);
         let len = fill(&mut bytes).min(max);
         bytes.truncate(len);
@@ -203,7 +203,7 @@ impl Wire for TcpWire {
         if len <= flow.fragment && to.can_send(channel) {
             to.send_short(channel, id, &bytes);
         } else {
-            // What `fill` has sent may have taken the room: then this waits behind it.
+            // Messages that `fill` has sent may have taken the room: then this message waits behind them.
             to.send_long(channel, id, bytes.into_vec(), &flow);
         }
         self.shared.pushed(&mut state, peer);
@@ -258,7 +258,7 @@ impl Wire for TcpWire {
 
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let mut state = self.shared.lock();
-        // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
+        // Whether a lost peer has them is not known. Progress reports the loss, and ends the flushes that wait here.
         let Ok(to) = state.core.alive(peer) else { return false };
         if to.is_settled_below(count) {
             return true;
@@ -307,7 +307,7 @@ impl Wire for TcpWire {
         let mut state = self.shared.lock();
         let losses = self.losses.get();
         self.shared.poll(&mut state);
-        // What a flush or a refused post waits for may have come.
+        // The event that a flush or a refused post waits for may have come.
         if self.changes.replace(state.core.changes) != state.core.changes {
             return Err(Error::Busy);
         }

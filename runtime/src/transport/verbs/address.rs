@@ -1,9 +1,9 @@
-//! The address of an interface: who it is, where its datagrams go, and how wide its path is.
+//! The address of an interface: its identity, where its datagrams go, and the MTU of its path.
 
 use crate::transport::error::{Error, Result};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"bwib");
-/// Bits of a rank in a peer's number. The interface's number stands above them, and one bit stays free for who numbers
+/// Bits of a rank in a peer's number. The interface's number stands above them. One bit stays free for code that numbers
 /// requests by peers.
 const RANK_BITS: u32 = 24;
 /// Ranks that can be told apart.

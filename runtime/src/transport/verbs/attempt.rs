@@ -1,5 +1,5 @@
-//! Atomics that the device does not know, made of its compare-and-swap: guess what the word holds, and try again with
-//! what it held, until the guess was right. A word of four bytes is a part of one of eight.
+//! Atomics that the device does not have, made of its compare-and-swap: guess the value of the word, and try again with
+//! the value that it had, until the guess is right. A word of four bytes is a part of one of eight.
 
 use std::cell::RefCell;
 
@@ -42,7 +42,7 @@ impl Attempt {
     }
 }
 
-/// All of a wire that are under way.
+/// All of a wire that are in flight.
 #[derive(Debug, Default)]
 pub struct Attempts {
     all: RefCell<Vec<Option<Attempt>>>,
@@ -64,7 +64,8 @@ impl Attempts {
         self.all.borrow().iter().all(Option::is_none)
     }
 
-    /// Lets `send` send what is not under way: peer, key, address, comparand, new value, number. It says whether it did.
+    /// Calls `send` for each attempt that is not in flight, with peer, key, address, comparand, new value and number. `send` returns
+    /// whether it has sent the attempt.
     pub fn go_on(&self, send: impl Fn(u32, &RemoteKey, u64, u64, u64, u32) -> bool) -> usize {
         let mut count = 0;
         for number in 0.. {
@@ -87,7 +88,7 @@ impl Attempts {
         count
     }
 
-    /// An attempt found `whole`: if it was what was guessed, the ticket and what the word held.
+    /// Called when an attempt has found `whole`. If that was the guess, returns the ticket and the former value of the word.
     pub fn found(&self, number: u32, whole: u64) -> Option<(Option<u64>, u64)> {
         let mut all = self.all.borrow_mut();
         let place = all.get_mut(number as usize)?;

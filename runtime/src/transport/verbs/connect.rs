@@ -6,9 +6,9 @@
 //! connects its own   ◀── HERE (its number) ──
 //! ```
 //!
-//! If both ask at once, each question is the other's answer. A question without an answer is asked again. Who asks
+//! If both ask at once, each question is the other's answer. A question without an answer is asked again. A peer that asks
 //! anew, from another queue pair, has given up the old connection. Askers and asked are interfaces: each has a number at
-//! its rank, and a datagram says for which one it is, so that an address reaches the interface that gave it or nobody.
+//! its rank, and a datagram says for which interface it is, so that an address reaches the interface that published it or none.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,7 +32,7 @@ use crate::transport::lock::Mutex;
 /// Key of our datagrams.
 const KEY: u32 = 0x0b7e_11e7;
 const MAGIC: u32 = u32::from_le_bytes(*b"bwc2");
-/// Bytes of a datagram: magic, kind, the sender's queue pair, the asker's, whom it is for, the sender's address.
+/// Bytes of a datagram: magic, kind, the sender's queue pair, the asker's, the receiver's nonce, the sender's address.
 const DATAGRAM: usize = FROM + address::LEN;
 const FROM: usize = 24;
 /// Bytes that stand before a datagram that came: room for a global route header.
@@ -58,7 +58,7 @@ pub const INLINE: usize = 220;
 pub enum Stage {
     Asking,
     Ready,
-    /// Nobody answers, or the device refuses.
+    /// The peer does not answer, or the device refuses.
     Failed,
 }
 
@@ -75,7 +75,7 @@ pub struct Connection {
     again: Instant,
 }
 
-/// What the interface's thread and the connecting thread share.
+/// State that the interface's thread and the connecting thread share.
 #[derive(Debug)]
 pub struct ConnectionTable {
     pub nic: Arc<Nic>,
@@ -185,7 +185,7 @@ impl Drop for Connector {
         self.board.stop.store(true, Ordering::Release);
         ring(&self.board.wake);
         if let Some(thread) = self.thread.take() {
-            // It has told of its panic itself.
+            // A panic of the thread was reported by the thread.
             let _ = thread.join();
         }
         self.board.connections.lock().clear();
@@ -234,7 +234,7 @@ impl Datagrams {
     }
 
     fn send(&mut self, route: &Route, to: u32, datagram: &[u8; DATAGRAM]) {
-        // Used in turn; one that is still under way would only be sent as the newer one.
+        // Used in turn; one that is still in flight would only be sent as the newer one.
         let buffer = RECEIVES + self.sent % SENDS;
         self.sent += 1;
         self.buffers[buffer][..DATAGRAM].copy_from_slice(datagram);
@@ -250,7 +250,7 @@ impl Datagrams {
         };
         wr.wr.ud = ibv_send_wr_ud { ah: route.raw, remote_qpn: to, remote_qkey: KEY };
         let mut bad = std::ptr::null_mut();
-        // What is not sent now is sent when the question is asked again.
+        // A datagram that is not sent now is sent when the question is asked again.
         // SAFETY: a live queue pair and route; a registered buffer.
         unsafe { ibv_post_send(self.pair.raw, &raw mut wr, &raw mut bad) };
     }
@@ -290,7 +290,7 @@ struct Datagram {
     pair: u32,
     /// In an answer: the asker's.
     asked: u32,
-    /// The nonce of whom it is for: numbers of queue pairs are used again.
+    /// The nonce of the interface that the datagram is for: numbers of queue pairs are used again.
     to: u64,
     from: Address,
 }
@@ -353,7 +353,7 @@ impl ConnectionTable {
         found.map(|(peer, _)| *peer)
     }
 
-    /// Asks for a connection, if nobody has.
+    /// Asks for a connection, unless that was asked before.
     ///
     /// # Errors
     /// Of the device.
@@ -383,7 +383,7 @@ impl ConnectionTable {
         self.connections.lock().remove(&peer)
     }
 
-    /// Answers nobody any more.
+    /// Stops answering.
     #[cfg(test)]
     pub fn silence(&self) {
         self.stop.store(true, Ordering::Release);
@@ -436,7 +436,7 @@ impl ConnectionTable {
             return Ok(());
         }
         let mut connections = self.connections.lock();
-        // A question that waited while this side began to stop: whoever stopped it ends the connections there are.
+        // A question that waited while this side began to stop: the thread that stops this side ends the existing connections.
         if self.stop.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -473,7 +473,7 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// Asks again where no answer came, and gives up where none will come; tells when to look next.
+    /// Asks again where no answer came, and gives up where none will come. Returns when to look next.
     fn ask_again(&self) -> Option<Instant> {
         let mut connections = self.connections.lock();
         let (now, mut next, mut failed) = (Instant::now(), None, false);
@@ -495,7 +495,7 @@ impl ConnectionTable {
         next
     }
 
-    /// Takes what the device has to say of itself.
+    /// Takes the asynchronous events of the device.
     fn hear_faults(&self) {
         let mut event = ibv_async_event::default();
         // SAFETY: an open device whose descriptor does not block; each event is acknowledged.

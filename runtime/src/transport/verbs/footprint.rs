@@ -1,4 +1,4 @@
-//! What a peer takes once it was talked to. Before, nothing is kept of it but its address.
+//! Memory for a peer once this rank has communicated with it. Before, only the peer's address is kept.
 
 use super::connect::{Connection, DEPTH, PIECES};
 use super::link::Link;
@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 /// Bytes that libibverbs keeps of a queue pair and of an address, and those of entries in tables by peer or queue pair, about.
 const ENTRIES: usize = 1024;
 
-/// Bytes for a peer whose requests carry up to `inline` bytes. Not included: what the kernel keeps beside the queue (the README of this
+/// Bytes for a peer whose requests carry up to `inline` bytes. Not included: the kernel's memory beside the queue (the README of this
 /// folder says how much), and rings, of which an interface lends at most eight.
 pub fn per_peer(inline: usize) -> usize {
     // A ring that is full has a free place.

@@ -1,4 +1,4 @@
-//! The interfaces that a rank has open on its device: their numbers, and what all of them have to hear.
+//! The interfaces that a rank has open on its device: their numbers, and the events that concern all of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,7 @@ impl InterfaceNumber {
         self.number
     }
 
-    /// Lets `board` hear what all have to hear.
+    /// Lets `board` get the events that concern all interfaces.
     pub fn attach(&self, board: &Arc<ConnectionTable>) {
         self.interfaces.open.lock().taken.insert(self.number, Arc::downgrade(board));
     }
@@ -68,7 +68,7 @@ impl InterfaceNumber {
         self.interfaces.broken.load(Ordering::Acquire)
     }
 
-    /// The device is gone, for all its interfaces: it tells each thing once, to whoever asks first.
+    /// Marks the device as gone for all its interfaces: the device reports each fault once, to the interface that asks first.
     pub fn break_down(&self) {
         self.interfaces.broken.store(true, Ordering::Release);
         self.interfaces.open().iter().for_each(|board| board.changed());

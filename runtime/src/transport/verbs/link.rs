@@ -1,4 +1,4 @@
-//! What an interface keeps of a peer: the state of its connection, the requests in flight, the flows of messages, and the
+//! The state of an interface for a peer: the state of its connection, the requests in flight, the flows of messages, and the
 //! credits and rings of both directions.
 
 mod notice_credits;
@@ -20,7 +20,7 @@ use crate::transport::error::Error;
 use crate::transport::stream::{FlowLimits, Inflow, Outflow};
 use crate::transport::wire::Channel;
 
-/// A table by numbers that are nobody's to choose: peers, queue pairs.
+/// A hash table by numbers that no peer can choose (peers, queue pairs), so a simple hash is safe.
 pub type Numbered<T> = std::collections::HashMap<u32, T, std::hash::BuildHasherDefault<Spread>>;
 
 /// Spreads a number over the table: Knuth's multiplicative hashing, with the golden ratio of 2^64.
@@ -59,7 +59,7 @@ pub enum State {
     Unconnected,
     /// By this queue pair, which is that of [`Link::pair`].
     Connected(*mut rdma_core_sys::ibv_qp),
-    /// The connection is lost, and what was under way on this queue pair has not ended yet.
+    /// The connection is lost, and requests in flight on this queue pair have not ended yet.
     Ending(*mut rdma_core_sys::ibv_qp, Error),
     /// The connection is lost.
     Lost(Error),
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-/// What an interface keeps of a peer. `README.md` has the states and what leads from one to another.
+/// The state of an interface for a peer. `README.md` has the states of the connection and the events between them.
 #[derive(Debug)]
 pub struct Link {
     state: Cell<State>,
@@ -151,7 +151,7 @@ impl Link {
         }
     }
 
-    /// The connection failed; what is in flight has not ended yet.
+    /// Called when the connection has failed. Requests in flight have not ended yet.
     pub fn fail(&self, error: Error) {
         self.state.set(match self.state.get() {
             State::Connected(raw) | State::Ending(raw, _) => State::Ending(raw, error),
@@ -159,7 +159,7 @@ impl Link {
         });
     }
 
-    /// Forgets a loss of which nothing is left: another interface has the peer's number.
+    /// Forgets a loss when nothing of the lost connection is left: another interface has the peer's number.
     pub fn forget_loss(&self) {
         if let State::Lost(_) = self.state.get() {
             self.state.set(State::Unconnected);

@@ -19,7 +19,7 @@ impl Links {
     #[inline(always)]
     pub fn get(&self, peer: u32) -> Option<&Link> {
         match self.recent.get() {
-            // SAFETY: a link is freed with the collection only, and nobody has it mutably.
+            // SAFETY: a link is freed with the collection only, and there is no mutable reference to it.
             Some((recent, link)) if recent == peer => Some(unsafe { link.as_ref() }),
             _ => self.find(peer),
         }

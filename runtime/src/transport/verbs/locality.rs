@@ -2,8 +2,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Whether a core that this process may use is of those that `device` is attached to. So are devices of which the system
-/// tells nothing, as of those that are software.
+/// Whether a core that this process may use is on the NUMA node that `device` is attached to. Also true for devices whose node the system
+/// does not tell, such as those in software.
 pub fn shares_numa_node(device: &str) -> bool {
     let told = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/device/local_cpulist"));
     match (told, sched_getaffinity(None)) {

@@ -12,9 +12,9 @@
 //!
 //! A rank may open several interfaces on its device, as many as 128 at a time. Each is a peer of its own to all others,
 //! those of its rank included: it has a number, which its address carries, and queue pairs, a completion queue, a shared
-//! receive queue, buffers (8 MB) and a connecting thread that no other uses. They share the open device: what is registered
-//! is reached through any of them. Threads that drive different ones share no lock of ours but that around what is
-//! registered. A flush on one waits for its own operations only, so an interface is what a queue of operations maps to. A
+//! receive queue, buffers (8 MB) and a connecting thread that no other uses. They share the open device: registered memory
+//! is reached through any of them. Threads that drive different interfaces share no lock of ours but that around the
+//! registrations. A flush on one waits for its own operations only, so a queue of operations maps to an interface. A
 //! world opens one, and one for each context ([`crate::World::context`]).
 //!
 //! Blocks of the user's memory go as they are where the caller registered them, and are copied into a buffer of the wire's
@@ -98,7 +98,7 @@ impl Device {
         self.0.interfaces.open().iter().for_each(|board| board.silence());
     }
 
-    /// What makes the connections of the first interface that is open.
+    /// The connection table of the first interface that is open.
     #[cfg(test)]
     fn board(&self) -> Arc<connect::ConnectionTable> {
         self.0.interfaces.open().swap_remove(0)

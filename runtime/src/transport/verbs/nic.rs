@@ -291,7 +291,7 @@ impl Nic {
             // SAFETY: as above.
             if pd.is_null() || unsafe { verbs.ibv_query_device(context, &raw mut attributes) } != 0 {
                 let error = failed("ibv_alloc_pd");
-                // SAFETY: as above; nothing was made of it.
+                // SAFETY: as above; no object was made from the context.
                 unsafe { verbs.ibv_close_device(context) };
                 return Err(error);
             }
@@ -305,8 +305,8 @@ impl Nic {
     /// Where requests after a fence wait.
     ///
     /// Soft-RoCE (Linux 6.1) cannot send a read or an atomic again that has `IBV_SEND_FENCE`: `rxe_wqe_is_fenced` compares
-    /// `rd_atomic` with its maximum, and the request itself has taken one of these when it was sent first. So it waits for itself,
-    /// and what was posted after it waits for ever, too.
+    /// `rd_atomic` with its maximum, and the request itself has taken one of these when it was sent first. So the request waits for itself,
+    /// and requests that were posted later wait for ever, too.
     pub fn fences(&self) -> ReadFence {
         if self.attributes.vendor_id == SOFT_ROCE { ReadFence::ByWaiting } else { ReadFence::ByDevice }
     }
@@ -314,7 +314,7 @@ impl Nic {
 
 impl Drop for Nic {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of them holds an `Arc` of the NIC.
+        // SAFETY: every object that was made from these holds an `Arc` of the NIC.
         unsafe {
             self.verbs.ibv_dealloc_pd(self.pd);
             self.verbs.ibv_close_device(self.context);
@@ -322,18 +322,18 @@ impl Drop for Nic {
     }
 }
 
-/// What is pinned counts against this limit.
+/// Raises the limit on locked memory: pinned memory counts against it.
 fn raise_memlock() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Memlock);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Without the right to, what does not fit is told when it does not.
+        // If this is not permitted, a registration that does not fit reports that.
         let _ = setrlimit(Resource::Memlock, limit);
     }
 }
 
-/// What this process has pinned so far, as the kernel counts it; 0 where it does not tell.
+/// Bytes that this process has pinned so far, as the kernel counts them; 0 where the kernel does not tell.
 fn pinned_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmPin:")?.split_whitespace().next()?.parse().ok());
@@ -400,7 +400,7 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A NIC as what registers memory.
+/// A NIC as a [`Pinner`]: it registers memory.
 pub struct NicPinner(pub Arc<Nic>);
 
 impl Pinner for NicPinner {

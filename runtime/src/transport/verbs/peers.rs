@@ -1,4 +1,4 @@
-//! The peers of an interface: their addresses, what is kept of those that were used, and the queue pairs that lead to them.
+//! The peers of an interface: their addresses, the state of those that were used, and the queue pairs that lead to them.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,7 +9,7 @@ use super::links::Links;
 /// All peers that an interface knows of.
 #[derive(Debug, Default)]
 pub struct Peers {
-    // First of all, as queue pairs end before what they use.
+    // First field: queue pairs are dropped before the objects that they use.
     links: Links,
     /// The peer that each queue pair leads to.
     leads: RefCell<Numbered<u32>>,
@@ -20,7 +20,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// What is kept of `peer`, if it was used.
+    /// The state of `peer`, if the peer was used.
     #[inline(always)]
     pub fn get(&self, peer: u32) -> Option<&Link> {
         self.links.get(peer)

@@ -72,13 +72,13 @@ impl Pool {
         unsafe { self.memory.start.add(buffer as usize * self.size) }
     }
 
-    /// What the device knows them by.
+    /// The device's key for the buffers.
     #[inline(always)]
     pub fn key(&self) -> u32 {
         self.region.local_key()
     }
 
-    /// What peers know them by.
+    /// The peers' key for the buffers.
     pub fn remote_key(&self) -> u32 {
         self.region.remote_key()
     }

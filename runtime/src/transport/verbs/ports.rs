@@ -17,7 +17,7 @@ impl Provider for Ports {
 
     fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Offer)>, String> {
         let mut found = offers(setup.settings.verbs_device.as_deref())?;
-        // What reaches further comes first, and only that can be chosen: a figure cannot make up for a peer out of reach.
+        // Devices that reach further come first, and only these can be chosen: a figure cannot make up for a peer out of reach.
         let reach = found.first().map(Offer::reach);
         found.retain(|offer| Some(offer.reach()) == reach);
         Ok(found.into_iter().map(|offer| (offer.resource(), offer)).collect())

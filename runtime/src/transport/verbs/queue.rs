@@ -1,4 +1,4 @@
-//! Queue pairs and what they are made of, with their way back.
+//! Queue pairs and the objects that they are made of; each is destroyed when it is dropped.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,7 +21,7 @@ const RETRIES: u8 = 6;
 const RECEIVER_NOT_READY: u8 = 7;
 /// Pause before that: 0.64 ms.
 const RECEIVER_PAUSE: u8 = 12;
-/// Reads and atomics under way at a time, at most.
+/// Reads and atomics in flight at a time, at most.
 const MAX_READS: c_int = 16;
 /// Receive buffers that are given to the device in one call, at most.
 pub const GIVEN: usize = 16;
@@ -59,7 +59,7 @@ macro_rules! owned {
 }
 
 owned!(
-    /// What completion queues send their events to.
+    /// The channel to which completion queues send their events.
     Events(ibv_comp_channel),
     ibv_destroy_comp_channel
 );
@@ -118,7 +118,7 @@ impl Completions {
         Completions::checked(raw, nic)
     }
 
-    /// Takes what is there, as far as it fits.
+    /// Takes the completions that are there, as far as they fit into `room`.
     #[inline]
     pub fn poll<'a>(&self, room: &'a mut [MaybeUninit<ibv_wc>]) -> &'a [ibv_wc] {
         // SAFETY: a live queue; room for that many.
@@ -142,7 +142,7 @@ impl Shared {
         Shared::checked(unsafe { nic.verbs.ibv_create_srq(nic.pd, &raw mut init) }, nic)
     }
 
-    /// Gives buffers, at most [`GIVEN`], to whoever sends next: numbers, and where they lie.
+    /// Gives buffers, at most [`GIVEN`], to the peers that send next: numbers, and where the buffers lie.
     pub fn post(&self, buffers: impl Iterator<Item = (u64, ibv_sge)>) -> io::Result<()> {
         let mut sges = [ibv_sge::default(); GIVEN];
         let mut list = [ibv_recv_wr::default(); GIVEN];
@@ -179,7 +179,7 @@ fn way_to(nic: &Nic, to: &Address) -> ibv_ah_attr {
     attr
 }
 
-/// What a queue pair is made with.
+/// The properties with which a queue pair is made.
 pub struct PairSpec<'a> {
     pub kind: ibv_qp_type,
     pub done: &'a Completions,
@@ -210,7 +210,7 @@ impl Pair {
                 max_recv_sge: 1,
                 max_inline_data: inline as u32,
             };
-            // SAFETY: an open NIC and queues of it.
+            // SAFETY: an open NIC, and queues of the same NIC.
             let raw = unsafe { nic.verbs.ibv_create_qp(nic.pd, &raw mut init) };
             if raw.is_null() && inline > 0 {
                 inline /= 2;
@@ -295,7 +295,7 @@ impl Pair {
         self.modify(&mut attr, mask)
     }
 
-    /// Ends everything under way: nothing touches this side's memory afterwards.
+    /// Ends everything in flight: nothing touches this side's memory afterwards.
     pub fn break_off(&self) {
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() };
         // A device that is gone touches nothing either.

@@ -1,11 +1,11 @@
-//! Requests under way on a queue pair, oldest first: a ring of fixed size.
+//! Requests in flight on a queue pair, oldest first: a ring of fixed size.
 
 use std::cell::Cell;
 
 use super::connect::DEPTH;
 use super::link::{Record, Then};
 
-/// A power of two above what can be under way.
+/// A power of two above the number of requests that can be in flight.
 const ROOM: usize = (DEPTH + 1).next_power_of_two();
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Records {
         self.next.get()
     }
 
-    /// Whoever posts has asked for room.
+    /// Adds the record of a request. The caller has checked for room.
     #[inline(always)]
     pub fn push(&self, record: Record) {
         debug_assert!(self.len() < ROOM);

@@ -33,7 +33,7 @@ pub const HEAD: usize = 2 * WORD;
 /// Most rings that a rank lends at a time. Further busy peers keep to sends.
 pub const RINGS: usize = 8;
 
-/// What word 1 of a slot says about its message.
+/// The description of a message in word 1 of its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// The user's id.
@@ -121,7 +121,7 @@ impl Default for Rings {
 }
 
 impl Rings {
-    /// Lends `peer` an empty ring: its number here, and what the peer needs to write it. `None` if all are lent.
+    /// Lends `peer` an empty ring. Returns its number here, and the address and key by which the peer writes it. `None` if all are lent.
     ///
     /// # Errors
     /// If a further ring cannot be allocated or registered.
@@ -199,7 +199,7 @@ fn take(slot: &[AtomicU64; SLOT / WORD], number: u32) -> Option<Taken> {
         words[used - 1] &= kept.to_le();
     }
     let is_whole = check(number, words[1..used].iter().map(|word| u64::from_le(*word))) == u64::from_le(told);
-    // Later loads must not be moved before the loads of the message: they may read what the peer had put before it.
+    // Later loads must not be moved before the loads of the message: they may read data that the peer has put before the message.
     fence(Ordering::Acquire);
     is_whole.then(|| Taken { words, len, head: Head { id, credits, after: u32::from_le_bytes(after) } })
 }
@@ -235,7 +235,7 @@ mod tests {
         for len in (0..=40).chain([SLOT - HEAD - 1, SLOT - HEAD]) {
             for turn in 0..20u32 {
                 let random: Vec<u8> = (0..len).map(|_| next(&mut state) as u8).collect();
-                // What lay in the slot before: the same message a round ago, with its check cleared, or anything.
+                // The former content of the slot: the same message a round ago, with its check cleared, or anything.
                 let (number, head) = (7 + turn, Head { id: turn as u8, credits: 3, after: 9 });
                 let before = sealed(&random, number.wrapping_sub(SLOTS), head);
                 let mut slot = [0u8; SLOT];

@@ -61,7 +61,7 @@ const RECEIVES: usize = 1024;
 const COMPLETIONS: usize = 33 << 10;
 /// Most bytes that are put inside a request, where the device takes so many.
 const INSIDE: usize = 256;
-/// What a rank allows its peers, which allow as much.
+/// The limits that a rank sets its peers. All ranks set the same.
 pub(super) const FLOW: FlowLimits =
     FlowLimits { slots: 16, credits: 32, fragment: FRAME - FRAME_HEADER, message: 4 << 20 };
 /// How long an endpoint that is dropped waits for its last operations: longer than the device asks a peer that is gone.
@@ -73,7 +73,7 @@ const _: () = assert!(FRAME_HEADER == ring::HEAD);
 /// One interface's access to an RDMA device. Its peers are interfaces, numbered by rank and interface.
 pub struct VerbsWire {
     flow: FlowLimits,
-    // Queue pairs are dropped first, and the connector's hold of them with it; then what they use.
+    // Queue pairs are dropped first, with the connector's references to them; then the objects that they use.
     peers: Peers,
     connector: Connector,
     receives: ReceiveBuffers,
@@ -137,7 +137,7 @@ impl VerbsWire {
 
 #[cfg(test)]
 impl VerbsWire {
-    /// Peers of which something is kept.
+    /// Number of peers that have state here.
     pub(super) fn peers_in_use(&self) -> usize {
         self.peers.used()
     }
@@ -147,7 +147,7 @@ impl VerbsWire {
         self.link(peer).rings.remote().map(|ring| ring.written)
     }
 
-    /// What is kept of this peer.
+    /// The state of this peer.
     pub(super) fn link_to(&self, peer: u32) -> &Link {
         self.link(peer)
     }
@@ -264,22 +264,22 @@ impl Wire for VerbsWire {
             self.read_completions();
             link.error().map_or(Ok(()), Err)?;
         }
-        // Only what is longer than a frame waits here: the rest is with the device when it is taken, so that it arrives
-        // though its sender makes no progress.
+        // Only a message longer than a frame waits here. All others are with the device when they are taken, so that they arrive
+        // even if the sender makes no progress.
         if !link.flows.borrow()[channel as usize].out.can_pass() {
             return Err(Error::NoResource);
         }
         if max <= self.flow.fragment {
             let mut frame = [0u8; INSIDE];
             let whole = FRAME_HEADER + max;
-            // What travels inside the request needs no buffer.
+            // Bytes that travel inside the request need no buffer.
             let small = if whole <= inline { None } else { Some(self.take(&self.buffers.small)?) };
             let buffer: &mut [u8] = match small {
                 None => &mut frame[..whole],
                 // SAFETY: a buffer of ours with room for a frame.
                 Some(small) => unsafe { std::slice::from_raw_parts_mut(self.buffers.small.at(small), whole) },
             };
-            // Nobody else can take the turn: what `fill` sends finds the queue as it is, or waits in it.
+            // No other code can take the turn: messages that `fill` sends find the queue as it is, or wait in it.
             let len = fill(&mut buffer[FRAME_HEADER..]).min(max);
             let (credits, head) = {
                 let Flow { out, inward, .. } = &mut link.flows.borrow_mut()[channel as usize];
@@ -323,7 +323,7 @@ impl Wire for VerbsWire {
             let Some(wc) = self.arrivals.first() else { break };
             let peer = if wc.status == IBV_WC_SUCCESS { self.peer_of(wc.qp_num) } else { None };
             if let Some(peer) = peer {
-                // What was written before this was sent can be seen.
+                // Ring messages that were written before this frame was sent are visible.
                 count += self.take_from_ring(peer, self.link(peer), sink);
             }
             // If the peer was lost meanwhile it has been kept.
@@ -361,7 +361,7 @@ impl Wire for VerbsWire {
     fn arrived(&self, peer: u32, count: u64) -> bool {
         let Some(link) = self.link_or_none(peer) else { return true };
         let waits = link.flows.borrow().iter().any(|flow| flow.waiting.front().is_some_and(|issue| *issue < count));
-        // Of a peer that is lost nobody knows; progress tells of the loss, and ends what waits here.
+        // Whether a lost peer has them is not known. Progress reports the loss, and ends the flushes that wait here.
         let lost = || link.error().is_some();
         if waits || link.requests.has_attempts() || lost() {
             return false;
@@ -370,7 +370,7 @@ impl Wire for VerbsWire {
         if !open() {
             return true;
         }
-        // What has reported may not have been looked at, and what does not report is asked to.
+        // Reports may not have been read yet, and requests that do not report need a further request that does.
         self.read_completions();
         if open() {
             self.ask_for_report(peer, link);
@@ -423,7 +423,7 @@ impl Wire for VerbsWire {
         // Only messages come by rings.
         let nap = if receive { self.nap() } else { None };
         if send {
-            // Completions of what is silent would not be announced.
+            // Requests that do not report would not be announced when they are done.
             self.peers.iter().for_each(|(peer, link)| self.ask_for_report(peer, link));
         }
         board.done.notify(!send);
@@ -431,7 +431,7 @@ impl Wire for VerbsWire {
             self.take_over_changes();
         }
         self.read_completions();
-        // Whatever has read the report that is room for what was refused. It is told once, to who asks for it.
+        // A report means room for posts that were refused, also if other code has read it. The room is reported once, to the caller that asks.
         let sent = send && (self.room.take() || !self.outcomes.is_empty());
         if receive && self.has_arrivals() || sent || losses != self.losses.count() {
             return Err(Error::Busy);

@@ -178,8 +178,8 @@ impl MatchingHandler {
         world.engine().poll_alive("polling").map(drop)
     }
 
-    /// Runs `handler` with the next value that `from` sends under `tag`: now if it is here and no function runs, else later. What
-    /// the handler needs locally it captures.
+    /// Runs `handler` with the next value that `from` sends under `tag`: now if the value is here and no function runs, else
+    /// later. The handler captures the local data that it needs.
     ///
     /// # Errors
     /// [`Error::BadMessage`] if the handler would run now and the value is not a `T`; as [`Controller::poll`], which tells of a value that

@@ -13,14 +13,14 @@
 //!
 //! # Threads
 //!
-//! Messages move when a context calls into the controller; no thread does that for it. Contexts that `-np`, the launcher or
-//! `BELLWETHER_RANKS` started on one machine have no thread but the program's. A job has one where something must be answered
-//! that comes at any time, also while the program computes:
+//! Messages move when a context calls into the controller; no thread does that in its place. Contexts that `-np`, the
+//! launcher or `BELLWETHER_RANKS` started on one machine have no thread but the program's. A job has a further thread where
+//! requests that come at any time must be answered, also while the program computes:
 //! - over RDMA one for each rank (`connections`): it answers peers that ask for a connection, which come by datagram. It
 //!   moves no message and calls no function.
 //! - over TCP one for each rank, between hosts without RDMA and with `BELLWETHER_TRANSPORT=tcp`: it accepts connections, and serves
 //!   puts and gets of peers while the program computes. It calls no function.
-//! - on several hosts one for each host (`hosts`), at its first rank: it tells the other hosts who arrived and who failed.
+//! - on several hosts one for each host (`hosts`), at its first rank: it tells the other hosts which ranks have arrived and which have failed.
 //! - under mpirun or srun those that the MPI or PMIx library starts for itself.
 
 mod matching;
@@ -41,7 +41,7 @@ use crate::world::{Builder, RawBells, StartBy, World};
 /// A function's number, counted from the first one registered.
 pub type FunctionId = u32;
 
-/// A counter that operations ring. What it counts is the program's affair.
+/// A counter that operations ring. The program decides what it counts.
 ///
 /// It can lie anywhere: on the stack, in a static, in a segment. It is read through the controller, which polls, so
 /// that no loop waits for a ring that nothing delivers.
@@ -72,7 +72,7 @@ impl Bell {
         unsafe { &*std::ptr::from_ref(number).cast::<Bell>() }
     }
 
-    /// Rings by hand: counts one more. What this thread wrote before is seen by who sees the ring.
+    /// Rings by hand: counts one more. A thread that sees the ring sees everything that this thread wrote before.
     pub fn ring(&self) {
         // Pairs with the Acquire loads of `read`, `value` and `wait`.
         self.0.fetch_add(1, Ordering::Release);
@@ -361,7 +361,7 @@ impl Controller {
     /// `BELLWETHER_MESSAGE_MEMORY` bytes for all contexts together.
     ///
     /// **Blocks when that memory is full**, until some of it is free: the contexts that are called must poll for that. Meanwhile
-    /// it makes progress, so that functions run here. It also blocks while as many bytes of calls are under way to functions that
+    /// it makes progress, so that functions run here. It also blocks while as many bytes of calls are in flight to functions that
     /// the called contexts may not have registered yet, until some of those are. Inside a function it never blocks, and keeps more. Where the
     /// program has something else to do, use [`Controller::try_ainvoke`].
     ///
@@ -530,7 +530,7 @@ fn run<F: Fn(&Controller, usize, FunctionId, &[u8])>(
     function(controller, who, id, buffer);
 }
 
-/// What the options of the command line say.
+/// The settings that the command line gives.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     contexts: Option<usize>,

@@ -16,7 +16,7 @@ use crate::world::Completion;
 
 const ATOMIC: &str = "an atomic operation";
 
-/// What is done: add a value, or store `new` where `expected` is.
+/// The operation: add a value, or store `new` where `expected` is.
 #[derive(Clone, Copy)]
 enum Change {
     Add(u64),

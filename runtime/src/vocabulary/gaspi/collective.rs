@@ -3,12 +3,12 @@
 //! Members are numbered in the order of their ranks. Values go up a binomial tree to member 0, which combines them, and the result goes
 //! down the same tree. So all members have the same bits, and no member is done before all have begun.
 //!
-//! A member that is done may leave while others wait for members that live. So only who waits for the one that left goes on without it:
-//! the collective has then no result, and the tree tells all others.
+//! A member that is done may leave while others wait for members that live. So only a member that waits for the one that left goes on
+//! without it: the collective then has no result, and the tree tells all other members.
 
 use std::collections::BTreeMap;
 
-/// What a collective is. A group runs one of each kind at a time.
+/// The kind of a collective. A group runs one of each kind at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Commit,
@@ -27,7 +27,7 @@ impl Kind {
     }
 }
 
-/// What names a message of a collective at its receiver.
+/// The name of a collective's message at its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     /// The group, the same at all members.
@@ -65,11 +65,11 @@ pub(super) struct Round {
     /// [`AGREED`] or [`DIFFER`], and the value.
     value: Vec<u8>,
     stage: Stage,
-    /// Members that have left. What they had sent has come.
+    /// Members that have left. All their messages have come.
     left: Vec<usize>,
 }
 
-/// What ends a collective without a result: members have asked for different ones, or one has left before it was done.
+/// The reason why a collective ends without a result: members have asked for different ones, or one has left before it was done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Differ;
 
@@ -88,8 +88,8 @@ impl Round {
         }
     }
 
-    /// Goes on as far as it can with what has come. `send` takes a message for a member; `combine` makes the first value the
-    /// combination of both, and fails if they do not fit. `None`: it waits for a message.
+    /// Goes on as far as it can with the messages that have come. `send` takes a message for a member; `combine` makes the
+    /// first value the combination of both, and fails if they do not fit. `None`: it waits for a message.
     pub(super) fn advance(
         &mut self,
         inbox: &mut Inbox,
@@ -148,7 +148,7 @@ impl Round {
 mod tests {
     use super::*;
 
-    /// What each member got.
+    /// The result of each member.
     type Outcomes = Vec<Option<Result<Vec<u8>, Differ>>>;
 
     fn add(mine: &mut [u8], theirs: &[u8]) -> Result<(), Differ> {
@@ -158,8 +158,8 @@ mod tests {
         Ok(())
     }
 
-    /// Runs a collective of members with these values, which begin in this order. What each got, and how many had begun when the
-    /// first was done.
+    /// Runs a collective of members with these values, which begin in this order. Gives the result of each, and how many had
+    /// begun when the first was done.
     fn run(values: &[Vec<u8>], order: &[usize]) -> (Outcomes, usize) {
         let n = values.len();
         let mut inboxes: Vec<Inbox> = (0..n).map(|_| Inbox::new()).collect();
@@ -214,7 +214,8 @@ mod tests {
                 let mut rounds: Vec<Round> = (0..n).map(round).collect();
                 let mut done: Outcomes = (0..n).map(|_| None).collect();
                 for _ in 0..4 * n {
-                    // The one that leaves goes first, and the others hear of it at once. Who waits for a parent goes before it.
+                    // The member that leaves goes first, and the others learn of that at once. A member that waits for a parent goes before the
+                    // parent.
                     for me in std::iter::once(leaver).chain((0..n).rev()) {
                         if done[me].is_some() || me == leaver && !is_done {
                             continue;

@@ -34,7 +34,7 @@ pub const TRANSFER_SIZE_MAX: u64 = 1 << 30;
 /// Most bytes of a passive message.
 pub const PASSIVE_TRANSFER_SIZE_MAX: u64 = 65535;
 
-/// What is set before [`Process::proc_init`](super::Process::proc_init). All processes set the same.
+/// The values that are set before [`Process::proc_init`](super::Process::proc_init). All processes set the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Queues that exist after the start: 1 to [`QUEUE_MAX`].

@@ -78,7 +78,7 @@ impl Group {
         Some(outcome)
     }
 
-    /// A member has left. A collective that waits for what it has not sent has no result.
+    /// A member has left. A collective that waits for a message that this member has not sent has no result.
     pub(super) fn note_left(&mut self, kind: Kind, rank: usize) {
         let member = self.ranks.iter().position(|member| usize::from(*member) == rank);
         if let (Some(round), Some(member)) = (&mut self.rounds[kind as usize], member) {
@@ -158,8 +158,8 @@ impl Process {
     }
 
     /// Makes a group ready for collectives, when all its ranks have called this for groups of the same ranks, in the same order.
-    /// Collective over the members; resumable. Does nothing for a group that is committed. If members give different ranks, the call does
-    /// not complete at any of them.
+    /// Collective over the members; resumable. Does nothing for a group that is committed. If members give different ranks, the call
+    /// completes at no member.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_GROUP`] if this process is no member; [`codes::TIMEOUT`]; [`codes::ERROR`] if a member is lost.

@@ -10,7 +10,7 @@ use crate::world::{Memo, Reached};
 /// Least time that a post allows for the first look-up of a segment, a few round trips to a process that need make no call: programs
 /// expect that a post with `GASPI_TEST` does not time out. Chosen.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// Looks before a wait for a look-up sleeps, and how long it sleeps between two. Chosen.
+/// Checks before a wait for a look-up sleeps, and how long it sleeps between two checks. Chosen.
 const YIELDS: u32 = 200;
 const NAP: Duration = Duration::from_micros(100);
 
@@ -57,7 +57,7 @@ impl LookUp {
     }
 }
 
-/// Where a range of a segment of `rank` is in mapped memory, if this process may reach the segment. What `memo` has was checked before.
+/// Where a range of a segment of `rank` is in mapped memory, if this process may reach the segment. The entry in `memo` was checked before.
 #[inline(always)]
 pub(super) fn place(
     shared: &Shared,

@@ -26,7 +26,7 @@
 //! | G67 to G69 | passive messages | [`Process::passive_send`] |
 //! | G70, G71 | a lost process: who it is, and calls that come back; waits for anybody go on while another process lives | [`Process::state_vec_get`] |
 //!
-//! What holds in part, and what does not:
+//! Rules that hold in part, and rules that do not hold:
 //!
 //! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind on mapped memory. Over a network each
 //!   queue has an interface of its own, of which a process can have 127 beside its own.

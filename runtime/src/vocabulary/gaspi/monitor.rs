@@ -21,7 +21,7 @@ use crate::world::World;
 
 /// Longest stay of a waiting thread inside, where other threads of the process may want to enter.
 const TURN: Duration = Duration::from_millis(1);
-/// Sleep between two looks while a process is lost, and what is waited for may still come from others. Chosen.
+/// Sleep between two checks while a process is lost and the awaited event may still come from others. Chosen.
 const NAP: Duration = Duration::from_micros(200);
 
 /// The world, and what belongs to it. Segments end before the world.
@@ -58,7 +58,7 @@ pub(super) struct Monitor {
     interrupts: Option<Interrupts>,
 }
 
-/// Whom a wait is for.
+/// The processes that a wait is for.
 pub(super) enum Partner<'a> {
     /// Somebody; if all others are lost, a wait without limit fails.
     Any,
@@ -67,7 +67,7 @@ pub(super) enum Partner<'a> {
     /// These, in a collective of their group; if one of them has died, the wait fails. If one has left, that is for the collective to tell:
     /// it may have been done with it.
     Members(&'a [usize], GroupId, Kind),
-    /// No one, or who is waited for is told by what is waited for.
+    /// No process, or the awaited condition itself says which.
     None,
 }
 
@@ -146,7 +146,8 @@ fn turn(world: &World) -> bool {
     progressed
 }
 
-/// Longest sleep of the thread that makes progress while no call does. What comes wakes it; this bounds how long it outlives its process.
+/// Longest sleep of the thread that makes progress while no call does. Messages wake it earlier; this bounds how long the thread outlives its
+/// process.
 const DOZE: Duration = Duration::from_secs(1);
 
 /// How often that thread finds others inside, which make no progress, before it waits to enter. Chosen.
@@ -218,7 +219,7 @@ impl Monitor {
         Monitor { inside, interrupts }
     }
 
-    /// Takes the world out, and what has come for it, when no thread uses it any more.
+    /// Takes the world out, with the messages that have come for it, when no thread uses it any more.
     pub(super) fn into_world(self) -> Option<(World, Rc<Arrivals>)> {
         let Monitor { inside, interrupts } = self;
         if let Some(interrupts) = interrupts {
@@ -336,7 +337,7 @@ impl Monitor {
                 Err(error) => return Err(Code(codes::of_error(&error))),
             };
             if may_have_lost {
-                // What a lost process had put is there by now.
+                // All puts of a lost process are in effect by now.
                 if let Some(outcome) = ready(world, state) {
                     return outcome;
                 }

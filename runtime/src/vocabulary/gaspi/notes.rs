@@ -6,12 +6,12 @@
 //! | a word of 4 bytes for each notification | a mark of 4 bytes for each 64 words |
 //! ```
 //!
-//! A mark tells whether one of its words may be set, so a search over many notifications reads a mark for 64 words. Whoever sets a word
-//! stores the word, then the mark, and both after the data. A search of few notifications reads their words and no mark. A wide search that
-//! finds a mark without a word takes the mark away and searches once more, and puts the mark back if a word is there. If it took the mark of
-//! a word that was set meanwhile, it sees that word, since the word was stored before the mark; if the mark was stored after that, it stays.
-//! Over a network the mark comes some time after the word; a search that finds a word by itself stores the mark there, so that a wide search
-//! that follows does not miss it.
+//! A mark tells whether one of its words may be set, so a search over many notifications reads a mark for 64 words. A thread that sets a
+//! word stores the word, then the mark, and both after the data. A search of few notifications reads their words and no mark. A wide search
+//! that finds a mark without a word takes the mark away and searches once more, and puts the mark back if a word is there. If it took the
+//! mark of a word that was set meanwhile, it sees that word, since the word was stored before the mark; if the mark was stored after that,
+//! it stays. Over a network the mark comes some time after the word; a search that finds a word by itself stores the mark there, so that a
+//! wide search that follows does not miss it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -63,7 +63,7 @@ impl Layout {
     }
 }
 
-/// What is stored in a mark.
+/// The value that is stored in a mark.
 pub(super) const MARKED: u32 = 1;
 
 /// The notifications of one segment of this process. No copies: they would outlive an [`InUse`].
@@ -81,7 +81,7 @@ impl Notes<'_> {
         begin.checked_add(number).is_some_and(|end| end as usize <= self.words.len())
     }
 
-    /// Sets a notification; `None` if it is not there. What this thread has stored before is visible to whoever sees it.
+    /// Sets a notification; `None` if it is not there. A thread that sees the notification sees all earlier stores of this thread.
     pub(super) fn set(&self, id: NotificationId, value: u32) -> Option<()> {
         // Both pair with the Acquire loads of `first` and `reset`.
         self.words.get(id as usize)?.store(value, Ordering::Release);
@@ -137,7 +137,7 @@ impl Notes<'_> {
             return Some(found as NotificationId);
         }
         if !all.clone().any(|id| is_set(&id)) {
-            // Takes the mark; see the module. AcqRel: who stored it stored its word before.
+            // Takes the mark; see the module. AcqRel: the thread that stored the mark stored its word before.
             self.marks[group].swap(0, Ordering::AcqRel);
             if all.clone().any(|id| is_set(&id)) {
                 self.marks[group].store(MARKED, Ordering::Release);
@@ -147,20 +147,20 @@ impl Notes<'_> {
         asked.find(is_set).map(|found| found as NotificationId)
     }
 
-    /// Sets a notification to 0. What it was; `None` if it is not there. Of several threads one gets the value.
+    /// Sets a notification to 0. Returns its former value; `None` if it is not there. Of several threads, one gets the value.
     #[inline]
     pub(super) fn reset(&self, id: NotificationId) -> Option<u32> {
         let word = self.words.get(id as usize)?;
-        // A swap takes the cache line from whoever sets it: not for nothing.
+        // A swap takes the cache line from the thread that sets the word, so it is not done on a word that is 0.
         if word.load(Ordering::Relaxed) == 0 {
             return Some(0);
         }
-        // Acquire pairs with the Release of whoever set it.
+        // Acquire pairs with the Release of the thread that set it.
         Some(word.swap(0, Ordering::AcqRel))
     }
 }
 
-/// The notification space of a segment here: where it is, and who uses it.
+/// The notification space of a segment of this process: its address, and the number of its users.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Space {
@@ -217,13 +217,13 @@ impl Board {
         Board { spaces: (0..=usize::from(SegmentId::MAX)).map(|_| Space::default()).collect(), marks_come_late }
     }
 
-    /// The notifications of a segment. The segment stays until what is returned is dropped, which no thread may wait in.
+    /// The notifications of a segment. The segment stays until the returned value is dropped; a thread must not wait while it holds that.
     #[inline]
     pub(super) fn get(&self, segment: SegmentId) -> Option<InUse<'_>> {
         let space = &self.spaces[usize::from(segment)];
         // SeqCst, as in `remove`: this finds null there, or is found.
         space.users.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: it is counted as a user: whoever removes the notifications waits for it.
+        // SAFETY: this is counted as a user, and a thread that removes the notifications waits until there is none.
         let notes = unsafe { space.notes(self.marks_come_late) };
         if notes.is_none() {
             space.users.fetch_sub(1, Ordering::Release);

@@ -54,7 +54,7 @@ enum Notice {
     Here(Note),
 }
 
-/// What is posted. By value, so that the path of mapped memory keeps it in registers.
+/// A request to post. By value, so that the path of mapped memory keeps it in registers.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     parts: &'a [Part],
@@ -135,10 +135,10 @@ impl From<Code> for Refused {
 }
 
 impl Process {
-    /// Posts a write: `part.size` bytes from here to `rank`, which does nothing for it. What was written may be changed after a
-    /// [`Process::wait`]. Posting waits for no room: what a network does not take now is posted by later calls, and by the runtime's
-    /// thread. Over a network the first request of a queue to a segment looks it up there, within the limit but for 100 ms at least:
-    /// programs expect that a post with [`Timeout::Test`] does not time out.
+    /// Posts a write: `part.size` bytes from here to `rank`, which need not make a call. The source may be changed after a
+    /// [`Process::wait`]. Posting does not wait for room: requests that a network does not take now are posted by later calls, and
+    /// by the runtime's thread. Over a network the first request of a queue to a segment looks it up there, within the limit but for
+    /// 100 ms at least: programs expect that a post with [`Timeout::Test`] does not time out.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
@@ -149,7 +149,7 @@ impl Process {
         self.post([part], rank, queue, Direction::Write, Notice::None, timeout)
     }
 
-    /// Posts a read: `part.size` bytes of `rank`, which does nothing for it. They are here after a [`Process::wait`].
+    /// Posts a read: `part.size` bytes of `rank`, which need not make a call. The bytes are here after a [`Process::wait`].
     ///
     /// # Errors
     /// As [`Process::write`].
@@ -158,7 +158,7 @@ impl Process {
         self.post([part], rank, queue, Direction::Read, Notice::None, timeout)
     }
 
-    /// Posts a notification of `rank`. Who sees it sees the writes that were posted before on the same queue to the same rank.
+    /// Posts a notification of `rank`. A process that sees it sees the writes that were posted before on the same queue to the same rank.
     ///
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NOTIF_VAL`]; [`codes::INV_NOTIF_ID`].
@@ -167,7 +167,7 @@ impl Process {
         self.post([], rank, queue, Direction::Write, Notice::There(note), timeout)
     }
 
-    /// Posts a write, and a notification after it: one request. Who sees the notification sees what was written.
+    /// Posts a write, and a notification after it: one request. A process that sees the notification sees the written bytes.
     ///
     /// # Errors
     /// As [`Process::notify`].
@@ -261,7 +261,7 @@ impl Process {
         timeout: Timeout,
     ) -> Result<()> {
         let shared = self.shared();
-        // What is counted goes the other way.
+        // Requests that are counted take the other path.
         if !shared.statistics.is_on()
             && let Some(mut favoured) = shared.enter_favoured(queue)
             && let Some(open) = favoured.queue()
@@ -420,7 +420,7 @@ fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: 
                 world.put_segment(to, number, offset, source).map_err(failed)?;
             }
             Direction::Read => {
-                // SAFETY: as above. The program leaves alone what is read until a wait.
+                // SAFETY: as above. The program does not touch these bytes until a wait.
                 let into = unsafe { std::slice::from_raw_parts_mut(here, len) };
                 world.get_segment(to, number, offset, into).map_err(failed)?;
             }
@@ -637,8 +637,8 @@ impl Queue {
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
                     // A copied write has no event: the flush of its queue returns its error.
                     let events = || vec![self.after_write(shared, to)];
-                    // SAFETY: in bounds of a segment of this process, whose close waits for what contexts have in flight or keep. The program
-                    // does not change what it posts until a wait, or a purge after an error.
+                    // SAFETY: in bounds of a segment of this process; closing it waits for the operations that contexts have in flight or
+                    // keep. The program does not change the posted bytes until a wait, or a purge after an error.
                     let posted = unsafe {
                         match is_mapped {
                             true => self.stream.post_put_segment(doing, to, number, offset, here, len, Vec::new()),
@@ -670,8 +670,8 @@ impl Queue {
                     let here = shared.range(part.local.0, part.local.1, part.size)?;
                     let events = vec![self.after_read(shared, to, &left, notice, generation)];
                     let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
-                    // SAFETY: bytes of an open segment of this process, whose close waits for what contexts have in flight. The program
-                    // leaves alone what is read until a wait.
+                    // SAFETY: bytes of an open segment of this process; closing it waits for the operations that contexts have in
+                    // flight. The program does not touch these bytes until a wait.
                     let posted = unsafe { self.stream.post_get_segment(doing, to, number, offset, here, len, events) };
                     posted.map_err(failed)?;
                 }

@@ -30,7 +30,7 @@ impl Passive {
     /// Takes a part; `None` if no process sends such.
     pub(super) fn arrive(&mut self, from: usize, number: u64, len: u64, offset: u64, part: &[u8]) -> Option<()> {
         let len = usize::try_from(len).ok().filter(|len| *len as u64 <= super::config::PASSIVE_TRANSFER_SIZE_MAX)?;
-        // What fits in a line takes all of it.
+        // A message that fits in a line takes the whole line.
         let part = &part[..part.len().min(len.checked_sub(offset as usize)?)];
         let (message, came) = self.parts.entry((from, number)).or_insert_with(|| (vec![0; len], 0));
         let place = message.get_mut(offset as usize..)?.get_mut(..part.len())?;

@@ -16,7 +16,7 @@ const WAITING: usize = 1024;
 /// How long the last texts may take. Chosen: as a terminal that is stopped for a moment.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Writes a text to the standard output. A closed one is nobody's error.
+/// Writes a text to the standard output. If it is closed, that is no error.
 pub(super) fn print(text: &[u8]) {
     let mut output = std::io::stdout().lock();
     let _ = output.write_all(text).and_then(|()| output.flush());

@@ -25,8 +25,7 @@ const INIT: u64 = 0x6761_7370;
 /// This process in a job. Every call may be made from every thread, and by several at a time.
 ///
 /// [`Process::start`] joins the job; [`Process::proc_init`] begins the working phase, and [`Process::proc_term`] ends it; there may be several
-/// one after the other. What the calls of GASPI return as codes is the error of the results here, with the same numbers:
-/// [`codes`].
+/// one after the other. The return codes of the calls of GASPI are the errors of the results here, with the same numbers: [`codes`].
 ///
 /// # Examples
 /// Rank 0 writes to rank 1, which waits for the notification.
@@ -68,7 +67,7 @@ pub struct Process {
     network_type: NetworkType,
 }
 
-/// The last owner of what threads share.
+/// The last owner of the state that threads share.
 struct LastOwner(Arc<Shared>);
 
 impl Drop for LastOwner {
@@ -130,7 +129,7 @@ impl Process {
         outcome
     }
 
-    /// What threads use without the world.
+    /// The state that threads use without the world.
     #[inline(always)]
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared.0
@@ -147,12 +146,12 @@ impl Process {
         self.has_network
     }
 
-    /// What carries requests to processes whose memory is not mapped, in every phase.
+    /// The network that carries requests to processes whose memory is not mapped, in every phase.
     pub fn network_type(&self) -> NetworkType {
         self.network_type
     }
 
-    /// Counters of what this process has posted, in every phase.
+    /// Counters of the requests that this process has posted, in every phase.
     pub fn statistics(&self) -> &Statistics {
         &self.shared().statistics
     }
@@ -259,7 +258,7 @@ impl Process {
     }
 
     /// Ends the working phase of this process: its segments, queues and groups are gone. Waits for no other process, but for those that
-    /// have something under way to its segments, and for those that its queues have something under way to. A barrier before it is the
+    /// have something in flight to its segments, and for those that its queues have something in flight to. A barrier before it is the
     /// program's duty. Resumable: after [`codes::TIMEOUT`] the working phase is over for all other calls, and the next one begins when
     /// this call has returned something else.
     ///
@@ -290,7 +289,7 @@ impl Process {
         begun.and(ended)
     }
 
-    /// The part of [`Process::proc_term`] that waits for nobody.
+    /// The part of [`Process::proc_term`] that does not wait.
     fn begin_term(&self) -> Result<()> {
         let mut entered = self.monitor.enter()?;
         let Held { state, .. } = &mut *entered;
@@ -366,7 +365,7 @@ impl Process {
         Ok(self.monitor.enter()?.world.elapsed())
     }
 
-    /// What this process knows of each: a failed operation with a process makes it [`Health::Corrupt`].
+    /// This process's knowledge of each process: a failed operation with a process makes that [`Health::Corrupt`].
     ///
     /// # Errors
     /// [`codes::NOINIT`].
@@ -385,7 +384,7 @@ impl Process {
     }
 
     /// Ends another process at once, as SIGKILL does. Complete when this process knows that it is gone; resumable. A process of another host
-    /// ends when it makes progress, which a thread of the runtime does for it.
+    /// ends when it makes progress; a thread of the runtime there does that.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`], also for the own rank; [`codes::TIMEOUT`]; [`codes::ERROR`] if the system does not allow it, and
@@ -405,9 +404,9 @@ impl Process {
         })
     }
 
-    /// Prints a text at the standard output of another process, which need make no call for it: GPI-2's `gaspi_printf_to`. Waits for nobody.
-    /// A thread of that process prints it; if the standard output there takes nothing while many texts come, some are dropped, which is
-    /// told in the log.
+    /// Prints a text at the standard output of another process, which need not make a call: GPI-2's `gaspi_printf_to`. Does not wait. A
+    /// thread of that process prints the text; if the standard output there takes nothing while many texts come, some are dropped, and the
+    /// log reports that.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_SIZE`] for more than [`PRINT_MAX`](super::PRINT_MAX) bytes; [`codes::QUEUE_FULL`] if

@@ -57,7 +57,7 @@ pub(super) struct Queue {
     waiters: u32,
 }
 
-/// What a look at a queue found.
+/// The result of a check of a queue.
 enum Progress {
     Complete,
     Pending,
@@ -119,17 +119,17 @@ impl Queue {
         made
     }
 
-    /// Gives up its path to `rank` if nothing is under way there. Whether it did.
+    /// Gives up its path to `rank` if nothing is in flight there. Whether it did.
     fn disconnect(&mut self, rank: usize) -> RuntimeResult<bool> {
         let gone = self.stream.disconnect(DISCONNECTING, rank)?;
         if gone {
-            // Their tickets are of what went.
+            // Their tickets belong to the path that is gone.
             self.look_ups.retain(|(other, _), _| *other != rank);
         }
         Ok(gone)
     }
 
-    /// Whether nothing is in flight, of a queue that is gone: its errors are nobody's any more. Makes progress once.
+    /// Whether nothing is in flight, of a queue that is gone: its errors are dropped. Makes progress once.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.stream.is_complete("ending a queue"), Ok(true))
     }
@@ -144,7 +144,7 @@ impl Queue {
         if let Some(rank) = self.stream.take_unmet() {
             return self.fail(rank, shared);
         }
-        // A look-up whose call has ended may be under way, which no request is.
+        // A look-up whose call has ended may be in flight; no request is.
         if complete || self.partners.is_empty() {
             return Progress::Complete;
         }
@@ -289,8 +289,8 @@ impl Process {
         Ok(id)
     }
 
-    /// Makes the path of each queue to a process, which makes no call for it, so that no later request waits for it. On mapped memory there is
-    /// nothing to make. Resumable. Queues that are made later make their paths by their first requests.
+    /// Makes the path of each queue to a process, which need not make a call, so that no later request waits for the path. On mapped memory
+    /// there is nothing to make. Resumable. Queues that are made later make their paths by their first requests.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::TIMEOUT`]; [`codes::ERROR`] if the process is lost.
@@ -298,7 +298,7 @@ impl Process {
         self.on_each_queue(CONNECTING, rank, timeout, Queue::connect)
     }
 
-    /// Gives up the paths of the queues to a process, once what is under way on them is over: the endpoint of each queue, and what the queue
+    /// Gives up the paths of the queues to a process, once what is in flight on them is over: the endpoint of each queue, and what the queue
     /// knows of the segments there. The network's own connection stays until its queue ends. The next request makes the path again.
     /// Resumable.
     ///
@@ -359,7 +359,7 @@ impl Process {
             }
             let ended = self.shared().take_queue(queue, &mut entry);
             drop(entry);
-            // Its interface stays while a look-up is under way, which may be to a process that is stopped.
+            // Its interface stays while a look-up is in flight, which may be to a process that is stopped.
             let ended = ended.and_then(|ended| match ended.is_over() {
                 true => Some(ended),
                 false => {
@@ -497,7 +497,7 @@ impl Process {
             }
             drop(entry);
             is_purged = true;
-            // For what is under way to processes that live.
+            // For what is in flight to processes that live.
             state.retire(Some(queue)).then_some(Ok(()))
         })
     }

@@ -1,4 +1,4 @@
-//! What a process asks about another one.
+//! Questions of a process about another one.
 
 use super::codes;
 use super::monitor::{Held, Partner};

@@ -206,7 +206,7 @@ impl Process {
         }
         let failed = |error| Code(codes::of_error(&error));
         let layout = Layout::new(state.config.notification_num);
-        // First: who finds the segment finds its notifications.
+        // First: a process that finds the segment finds its notifications.
         let notes = world.allocate_segment(Some(notes_of(segment)), layout.bytes(), 1).map_err(failed)?;
         let number = Some(number_of(segment));
         let made = match memory {
@@ -215,7 +215,7 @@ impl Process {
             Some((start, len)) => unsafe { world.segment_at(number, start, len) },
         };
         let memory = made.map_err(failed)?;
-        // A close waits for what queues read into it.
+        // A close waits for reads of queues into the segment.
         let _ = memory.for_threads();
         // SAFETY: memory of this layout, which starts at a page or in a part of the slot that is aligned as one. `end_segment` ends its use
         // before it is closed.
@@ -264,7 +264,7 @@ impl Process {
     }
 
     /// Ends a segment of this process. Its id can be used again; memory of the program stays the program's. Local, but it waits until nothing
-    /// of processes that live is under way to it.
+    /// of processes that live is in flight to it.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] if that wait fails: memory of the program must then stay.
@@ -281,8 +281,8 @@ impl Process {
         })
     }
 
-    /// Begins the end of a segment that was taken out of the state, by a thread that is in the monitor. Whoever waits for it calls
-    /// [`State::close`].
+    /// Begins the end of a segment that was taken out of the state, by a thread that is in the monitor. A call that waits for the
+    /// end calls [`State::close`].
     pub(super) fn end_segment(&self, state: &mut State, segment: SegmentId, mut owned: Owned) -> Result<()> {
         self.shared().end_segment(segment);
         let begun = owned.memory.begin_close().and(owned.notes.begin_close());
@@ -314,7 +314,7 @@ impl Process {
         self.in_work(|state| state.segments.keys().copied().collect())
     }
 
-    /// Copies bytes out of a segment of this process. What a process is writing meanwhile may be there in part.
+    /// Copies bytes out of a segment of this process. Of bytes that a process writes meanwhile, a part may be copied.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`].

@@ -1,4 +1,5 @@
-//! What every thread of a process uses without the world: its queues, the ranges of its segments, its notifications, and the state vector.
+//! The state that every thread of a process uses without the world: its queues, the ranges of its segments, its notifications, and the state
+//! vector.
 //!
 //! A thread that has a queue may use segments of this process: [`Shared::end_segment`] passes through all queues, so no thread is left with
 //! a segment that has ended. It does not pass through the slots of atomic operations: these find their word in the engine's table, and a close
@@ -189,7 +190,7 @@ pub(super) struct Shared {
     registered: Box<[[AtomicU64; SEGMENTS / 64]]>,
     /// A bit for each queue that exists. A thread changes a bit while it holds the queue's slot; only a thread in the monitor sets one.
     present: AtomicU32,
-    /// A bit for each queue with reads under way that set notifications here.
+    /// A bit for each queue with reads in flight that set notifications here.
     pub(super) reads: AtomicU32,
     /// The number of the working phase, which no other one of any process here has; 0 outside of one.
     pub(super) phase: AtomicU64,
@@ -307,7 +308,7 @@ impl Shared {
         range.size.store(size, Ordering::Release);
     }
 
-    /// Ends a segment and its notifications. On return no queue uses them, nor will. An atomic operation may still be under way in the
+    /// Ends a segment and its notifications. On return no queue uses them, nor will. An atomic operation may still be in flight in the
     /// segment: its close waits for that (`Reached`).
     pub(super) fn end_segment(&self, segment: SegmentId) {
         self.ranges[usize::from(segment)].size.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a process knows between two calls.
+//! The state of a process between two calls.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,9 +20,9 @@ use crate::error::Loss;
 use crate::message::id;
 use crate::world::{Completion, Fetched, Segment, World};
 
-/// The kinds of messages, in the low byte of their header. Above it stands what [`header`] puts there.
+/// The kinds of messages, in the low byte of their header. [`header`] sets the higher bytes.
 pub(super) mod kind {
-    /// Of a collective: group, kind, number and member of its name, 8 bytes each, and the value.
+    /// A message of a collective: group, kind, number and member of its name, 8 bytes each, and the value.
     pub(in super::super) const COLLECTIVE: u64 = 1;
     /// A part of a passive message: its number, the length of the message, the offset of the part, and the part.
     pub(in super::super) const PASSIVE: u64 = 2;
@@ -65,7 +65,7 @@ pub(super) struct Owned {
 /// An atomic operation: rank, segment, offset, and what is done.
 pub(super) type AtomicKey = (Rank, SegmentId, u64, [u64; 3]);
 
-/// What has come for this process, written by handlers.
+/// The messages and answers that have come for this process, written by handlers.
 #[derive(Default)]
 pub(super) struct Arrivals {
     pub(super) life: Cell<u64>,
@@ -152,7 +152,7 @@ impl State {
         !self.retired.iter().any(|(id, _)| of.is_none_or(|of| Some(of) == *id))
     }
 
-    /// Notes who of `partner` is lost, if somebody is.
+    /// Notes which process of `partner` is lost, if one is.
     pub(super) fn lose(&mut self, world: &World, partner: &Partner<'_>) -> Option<()> {
         let loss = |rank: &usize| world.engine().job.loss(*rank);
         let lost = match *partner {
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Goes on with the look-up of a segment of another process, without waiting: whether there is one; `None` while it is under way.
+    /// Goes on with the look-up of a segment of another process, without waiting: whether there is one; `None` while it is in flight.
     pub(super) fn look_up(
         &mut self,
         world: &World,

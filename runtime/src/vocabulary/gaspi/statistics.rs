@@ -1,9 +1,9 @@
-//! Counters of what a process has posted.
+//! Counters of the requests that a process has posted.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What is counted of the requests that a process has posted, on all its queues.
+/// A counter of the requests that a process has posted, on all its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// Writes, and lists of writes.
@@ -73,12 +73,12 @@ impl Statistics {
         self.verbosity.load(Ordering::Relaxed)
     }
 
-    /// Sets the verbosity. What was counted stays.
+    /// Sets the verbosity. The counts stay.
     pub fn set_verbosity(&self, level: u32) {
         self.verbosity.store(level, Ordering::Relaxed);
     }
 
-    /// What was counted since the start, or since the last reset.
+    /// The count since the start, or since the last reset.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }

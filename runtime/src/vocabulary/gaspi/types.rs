@@ -62,10 +62,10 @@ impl fmt::Display for Code {
 
 impl std::error::Error for Code {}
 
-/// What a call returns.
+/// The result of a call.
 pub type Result<T, E = Code> = std::result::Result<T, E>;
 
-/// What this process knows of another one.
+/// This process's knowledge of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
@@ -75,7 +75,7 @@ pub enum State {
     Corrupt = 1,
 }
 
-/// What carries requests to processes whose memory is not mapped: [`Process::network_type`](super::Process::network_type).
+/// The network that carries requests to processes whose memory is not mapped: [`Process::network_type`](super::Process::network_type).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkType {

@@ -1,4 +1,4 @@
-//! What arrives: active messages, and the control messages of their protocol.
+//! Arrivals: active messages, and the control messages of their protocol.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ struct Arrival<'a> {
     ticket: Option<Ticket>,
 }
 
-/// What a header handler has references to, and what it answers there.
+/// The values to which a header handler gets references, and its answers in them.
 struct Shown {
     info: ReturnInfo,
     handle: Handle,
@@ -64,7 +64,7 @@ struct Then {
     parameter: *mut c_void,
 }
 
-/// What happens when the data is in its place.
+/// The actions when the data is in its place.
 struct Landed {
     then: Option<Then>,
     finish: Finish,
@@ -72,7 +72,7 @@ struct Landed {
     role: Role,
 }
 
-/// What a message is to the task where it arrives.
+/// The kind of a message at the task where it arrives.
 enum Role {
     /// A message of another task.
     Message,
@@ -178,7 +178,7 @@ impl Domain {
     fn deliver_short(&self, messages: &Messages, from: usize, bytes: &[u8], ticket: Option<Ticket>) -> Option<()> {
         let ([handler, target, completion, lengths], rest) = words::<4>(bytes)?;
         let (header, rest) = rest.split_at_checked(lengths as usize & 0xFFFF)?;
-        // What fits in a line takes all of it.
+        // A message that fits in a line takes the whole line.
         let data = rest.get(..(lengths >> 16) as usize)?;
         let (len, data) = (data.len() as u64, Data::Here(data));
         if !self.deliver(messages, Arrival { from, handler, target, completion, header, len, data, ticket })? {
@@ -368,7 +368,7 @@ impl Domain {
         self.broken(landed, Some(number), refusal);
     }
 
-    /// Brings data to its place: `len` bytes of it, or none.
+    /// Brings `len` bytes of data to their place, or none.
     ///
     /// # Safety
     /// The place has room for so many bytes until the message is done.
@@ -391,7 +391,7 @@ impl Domain {
         }
     }
 
-    /// Fetches data to its place: `len` bytes of it, or none.
+    /// Fetches `len` bytes of data to their place, or none.
     ///
     /// # Safety
     /// As [`Domain::store`].

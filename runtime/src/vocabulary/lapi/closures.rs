@@ -71,7 +71,7 @@ impl Landed {
 
 type Then = Box<dyn FnOnce(&HandlerContext<'_>, Landed) + Send>;
 
-/// What a header handler answers: where the data goes, and what runs when it is there.
+/// The answer of a header handler: where the data goes, and the function that runs when it is there.
 #[derive(Default)]
 pub struct Answer {
     place: Option<Vec<u8>>,
@@ -80,7 +80,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The data goes to this vector, in place of what it holds. Its memory is used if it suffices.
+    /// The data goes to this vector, in place of its contents. The vector's memory is used if it suffices.
     pub fn vec(vec: Vec<u8>) -> Answer {
         Answer { place: Some(vec), ..Answer::default() }
     }
@@ -96,7 +96,7 @@ impl Answer {
         Answer { then: Some(Box::new(completion)), inline: false, ..self }
     }
 
-    /// When the data is in its place, `completion` runs at once, in the poll that brought it: for what is short.
+    /// When the data is in its place, `completion` runs at once, in the poll that brought it: for short functions.
     #[must_use]
     pub fn then_inline(self, completion: impl FnOnce(&HandlerContext<'_>, Landed) + Send + 'static) -> Answer {
         Answer { then: Some(Box::new(completion)), inline: true, ..self }
@@ -163,7 +163,7 @@ impl HandlerContext<'_> {
 /// A header handler.
 pub(super) type Closure = Box<dyn Fn(&HandlerContext<'_>, &Announced<'_>) -> Answer + Send>;
 
-/// What is left of an answer until the data is in its place.
+/// The part of an answer that is kept until the data is in its place.
 struct Pending {
     landed: Landed,
     len: usize,

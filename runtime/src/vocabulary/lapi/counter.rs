@@ -7,7 +7,7 @@ use crate::sleep::futex;
 
 /// Threads that sleep until a counter moves, in the whole process.
 static SLEEPERS: AtomicUsize = AtomicUsize::new(0);
-/// Longest sleep between two looks at what does not wake a sleeper: failed peers, messages that went wrong.
+/// Longest sleep between two checks for events that do not wake a sleeper: failed peers, faulty messages.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// A counter that the events of operations increment by one each.
@@ -41,7 +41,7 @@ impl Counter {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Adds one. Whoever sees it sees what this thread wrote before.
+    /// Adds one. A thread that sees the new value sees everything that this thread wrote before.
     pub fn increment(&self) {
         // Pairs with the Acquire in `value` and `take`, and with `sleep_until`.
         self.0.fetch_add(1, Ordering::SeqCst);
@@ -50,13 +50,13 @@ impl Counter {
 
     #[inline(always)]
     fn wake_sleeper(&self) {
-        // After the change, and a sleeper counts itself before it reads the counter: one of the two sees the other.
+        // This load comes after the change, and a sleeper counts itself before it reads the counter: one of the two sees the other.
         if SLEEPERS.load(Ordering::SeqCst) != 0 {
             self.wake();
         }
     }
 
-    /// The counter, as the kernel knows words to sleep on.
+    /// The counter as a futex word.
     fn word(&self) -> &AtomicU32 {
         // SAFETY: the same size and alignment, and both are atomics.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
@@ -68,8 +68,8 @@ impl Counter {
         futex::wake_all(self.word());
     }
 
-    /// Sleeps until the value is at least `value`, subtracts that, and returns what is left. Looks at `check` before each sleep, and
-    /// ends with its error. It is told whether a beat is over.
+    /// Sleeps until the counter is at least `value`, subtracts `value`, and returns the rest. Calls `check` before each sleep, and
+    /// ends with its error. `check` is told whether a [`BEAT`] is over.
     pub(super) fn sleep_until(&self, value: i32, mut check: impl FnMut(bool) -> Result<(), i32>) -> Result<i32, i32> {
         struct Counted;
         impl Drop for Counted {

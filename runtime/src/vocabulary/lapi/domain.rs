@@ -42,7 +42,7 @@ const TIMEOUT: i32 = 900;
 pub(super) const ACK_THRESHOLDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
-/// Turns of the engine after which a wait that failed does not look further for what a lost task had sent.
+/// Turns of the engine after which a wait that failed does not look further for messages that a lost task had sent.
 const TURNS: usize = 16;
 /// Most faults that are kept; later ones are dropped. Chosen: the first ones show the cause.
 const FAULTS: usize = 64;
@@ -311,7 +311,7 @@ impl Domain {
         }
     }
 
-    /// Records that a handler of this task has panicked in this thread, for a message of task `from`, which knows of it.
+    /// Records that a handler of this task has panicked in this thread, for a message of task `from`, which has been told.
     #[cold]
     pub(super) fn panicked(&self, from: usize) {
         match told_of(self.world.rank()) {

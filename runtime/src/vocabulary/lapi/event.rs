@@ -1,5 +1,5 @@
-//! What happens at the origin when a transfer lets go of its source, or when what it asked for is here: a counter moves, or a function
-//! of `Xfer` runs.
+//! Events at the origin when a transfer has finished with its source, or when the requested data is here: a counter moves, or a
+//! function of `Xfer` runs.
 
 use std::ffi::c_void;
 
@@ -43,10 +43,10 @@ impl Event {
     }
 }
 
-/// By whom nothing is let happen: no lost task fails such an event.
+/// In place of a task: no task causes the event, so no lost task fails it.
 pub(super) const NOBODY: usize = usize::MAX;
 
-/// What a number of an [`Event`] stands for.
+/// The meaning of a number of an [`Event`].
 pub(super) enum Deferred {
     /// Runs when the source may be changed, or cannot be asked for any more; the target.
     Send(SendHandler, *mut c_void, usize),
@@ -59,7 +59,7 @@ pub(super) enum Deferred {
 }
 
 impl Domain {
-    /// Makes an event of what is to happen. No lost task fails it before [`Domain::arm`]: until then the call that causes it returns the
+    /// Makes an event of an action. No lost task fails the event before [`Domain::arm`]: until then the call that causes it returns the
     /// error.
     pub(super) fn defer(&self, what: Deferred) -> Event {
         let event = Event::deferred(self.next_number());
@@ -82,7 +82,7 @@ impl Domain {
     }
 
     /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error, send completion handlers the
-    /// code. Completion handlers have no argument for it, and do not run.
+    /// code. Completion handlers have no argument for a code, and do not run.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
         let mut deferred = self.deferred.borrow_mut();

@@ -136,7 +136,7 @@ impl Lapi {
     /// Makes progress until `counter` is at least `value`, subtracts `value`, and returns what is left.
     ///
     /// # Errors
-    /// The code of what went wrong with a message; [`codes::PEER_LOST`].
+    /// The code of a message's error; [`codes::PEER_LOST`].
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
         let domain = domain::enter_outside(self.handle).map_err(Code)?;
         domain::wait(domain, "waiting for a counter", |_| counter.take(value)).map_err(Code)

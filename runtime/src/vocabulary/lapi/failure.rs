@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use super::codes;
 use crate::error::Error;
 
-/// What a failure is about, with the numbers of `lapi_err_t`.
+/// The kind of a failure, with the numbers of `lapi_err_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum What {
@@ -68,7 +68,7 @@ impl Failure {
     pub fn keep(self) -> i32 {
         let code = self.code;
         tracing::warn!(code, text = self.text, "a LAPI call fails");
-        // Fails only in a thread that ends, where nobody asks for it.
+        // Fails only in a thread that ends, where no code asks for the failure.
         let _ = LAST.try_with(|last| last.replace(Some(self)));
         code
     }

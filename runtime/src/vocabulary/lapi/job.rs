@@ -18,7 +18,7 @@ pub(super) struct Parked(World);
 // world depends on its thread but a simulated network, where the job and the handle stay on one thread.
 unsafe impl Send for Parked {}
 
-/// What a job and the handle on it share.
+/// The state that a job and the handle on it share.
 #[derive(Clone)]
 pub(super) struct Home(Arc<Shared>);
 

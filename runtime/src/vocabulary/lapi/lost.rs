@@ -10,7 +10,7 @@ use super::event::NOBODY;
 /// How often the thread of interrupt mode looks for dead peers where no supervisor does. Chosen: as waits do between two sleeps, at most.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a task knows about lost ones.
+/// A task's knowledge about lost tasks.
 #[derive(Default)]
 pub(super) struct Lost {
     /// Tasks found lost by the last poll without result. Messages that they had sent before may still have been in a queue.
@@ -25,7 +25,7 @@ impl Domain {
         !self.deferred.borrow().is_empty() || !self.outgoing.borrow().is_empty() || !self.groups.borrow().is_empty()
     }
 
-    /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps nobody else looks for dead peers.
+    /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps no other thread checks for dead peers.
     pub(super) fn look_for_lost(&self) {
         let is_due = || self.lost.looked.get().is_none_or(|looked| looked.elapsed() >= CHECK_EVERY);
         if self.owes() {

@@ -51,11 +51,11 @@
 //! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has the task, the kind of
 //! transfer and the text. Calls that send leave the code to the next call.
 //!
-//! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data
-//! stays at its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped
-//! static data, and by the kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. What puts and gets
-//! do is told with [`raw::put`]. Short parts of vectors travel packed. Where there is no room on the way to a target, what sends waits, and
-//! makes progress meanwhile, so tasks that flood each other go on.
+//! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data stays at
+//! its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped static data, and by the
+//! kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. Puts and gets are described with [`raw::put`].
+//! Short parts of vectors travel packed. If there is no room on the way to a target, a call that sends blocks and makes progress meanwhile,
+//! so tasks that flood each other go on.
 //!
 //! # Threads
 //!
@@ -126,9 +126,9 @@ mod kind {
     pub(super) const MISSING: u64 = 10;
 }
 
-/// What stands in the place of a header handler in messages of other calls. No function has such an address.
+/// Values in the place of a header handler in messages of other calls. No function has such an address.
 mod own {
-    /// The least of them.
+    /// The least of these values.
     pub(super) const FIRST: u64 = u64::MAX - 15;
     /// Data for an address, which is the user header.
     pub(super) const PUT: u64 = FIRST;

@@ -57,7 +57,7 @@ impl Shared {
         }
     }
 
-    /// What a thread does while it is in. loom finds another one that is in at the same time.
+    /// The action of a thread while it is in. loom detects another thread that is in at the same time.
     fn count(&self) {
         // SAFETY: the calling thread has the lock.
         self.turns.with_mut(|turns| unsafe { *turns += 1 });
@@ -78,8 +78,8 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // loom takes sequentially consistent accesses for AcqRel, but knows such fences. This one stands for what orders the store to
-        // `contenders` before the swap in the word.
+        // loom takes sequentially consistent accesses for AcqRel, but knows such fences. This one stands for the order of the store
+        // to `contenders` before the swap in the word.
         fence(Ordering::SeqCst);
         self.word.wake(|| panic!("nobody listens"));
     }

@@ -24,7 +24,7 @@ use super::{Counter, codes, kind, own};
 /// progress at the target.
 const ATTACH: usize = 2 << 10;
 
-/// What a put or a get moves.
+/// The data that a put or a get moves.
 #[derive(Clone, Copy)]
 pub(super) struct Transfer {
     pub(super) to: u32,
@@ -148,7 +148,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// What moves when a transfer that needed no message has been done.
+/// The counters that move when a transfer that needed no message is done.
 struct Tell {
     to: u32,
     /// The data is in effect.
@@ -159,7 +159,7 @@ struct Tell {
 }
 
 impl Tell {
-    /// Moves the counters here, and by a message that of the target. A message also finds out when data is in effect that may be under way.
+    /// Moves the counters here, and by a message that of the target. A message also finds out when data is in effect that may be in flight.
     ///
     /// # Errors
     /// Those of [`send`]. Then no counter has moved.

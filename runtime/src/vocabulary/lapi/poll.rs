@@ -5,7 +5,7 @@ use super::port::Entered;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
 use super::{Counter, codes, port};
 
-/// What a counter knows of the tasks that it waits for.
+/// A counter's record of the tasks that it waits for.
 pub(super) struct Statuses {
     tasks: Box<[u32]>,
     /// As many states, in the program's memory.
@@ -57,7 +57,7 @@ impl Domain {
             statuses.change(task, change, false);
         }
         for counter in &*self.sleepers.borrow() {
-            // SAFETY: a `nopoll_wait` is under way, whose caller guarantees that the counter is valid.
+            // SAFETY: a `nopoll_wait` is in progress, and its caller guarantees that the counter is valid.
             unsafe { &*(*counter as *const Counter) }.wake();
         }
     }
@@ -161,7 +161,7 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
     })())
 }
 
-/// Makes progress until the counter is at least `value`, and subtracts that. What is left.
+/// Makes progress until the counter is at least `value`, and subtracts that. Returns the rest.
 ///
 /// # Errors
 /// [`codes::TGT_PURGED`] if more tasks are purged than there were at `purges`; as [`wait`].

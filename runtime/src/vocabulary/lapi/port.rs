@@ -23,7 +23,7 @@ pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Most handles at a time.
 pub(super) const SLOTS: usize = 64;
-/// What a handle names.
+/// The object that a handle names.
 #[cfg_attr(loom, derive(Default))]
 pub(super) struct Port {
     lock: BiasedLock,
@@ -42,7 +42,7 @@ pub(super) struct Port {
 
 // SAFETY:
 // - `domain` is only touched by the thread that is in the port, and `lock` lets one in at a time;
-// - a domain holds the only handles to its world and to what that is made of (`Domain::new` starts the world itself, from a builder
+// - a domain holds the only handles to its world and to the world's parts (`Domain::new` starts the world itself, from a builder
 //   without handlers, and takes it off the list of worlds of its thread), so no part of it is in use elsewhere;
 // - nothing of a world depends on the thread that uses it, except on a simulated network, where `Domain::on_own_thread` keeps
 //   other threads out.

@@ -14,7 +14,7 @@ use super::traffic::Ticket;
 use super::types::{CompletionHandler, Handle};
 use super::{codes, port};
 
-/// What is left to do for a message whose data is in its place.
+/// The work that is left for a message whose data is in its place.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     pub(super) from: usize,
@@ -22,7 +22,7 @@ pub(super) struct Finish {
     pub(super) target: u64,
     /// Address of a counter of task `from`; 0 is none.
     pub(super) completion: u64,
-    /// Of a message that was not put in its place at once.
+    /// The ticket of a message that was not put in its place at once.
     pub(super) ticket: Option<Ticket>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn header_name(of: u64) -> String {
 pub(super) struct Queue {
     waiting: Mutex<VecDeque<Work>>,
     changed: Condvar,
-    /// Those that wait, and the one that runs.
+    /// Number of handlers that wait or run.
     left: AtomicUsize,
     /// A thread runs them on its own account, between two calls that make progress.
     pub(super) running: AtomicBool,

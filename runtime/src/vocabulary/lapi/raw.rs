@@ -36,7 +36,7 @@ pub struct Info {
     pub reserved: [u64; 10],
 }
 
-/// What [`qenv`] and [`senv`] name.
+/// The values that [`qenv`] and [`senv`] name.
 pub mod query {
     /// This task's number.
     pub const TASK_ID: i32 = 0;
@@ -341,8 +341,8 @@ pub fn fence(handle: Handle) -> i32 {
     })())
 }
 
-/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. What was wrong with a message is told when the barrier is done. In a
-/// handler it is [`codes::IN_HANDLER`].
+/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
+/// handler the call fails with [`codes::IN_HANDLER`].
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
@@ -506,8 +506,8 @@ pub unsafe fn rmw64(
     code(unsafe { one_sided::rmw(handle, change, in_val.cast()) })
 }
 
-/// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would, also those that wait for room, are
-/// [`codes::TGT_PURGED`], and so are waits for counters that other threads are in. Local. What was sent before still arrives; counters
+/// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would send, also those that wait for room, fail with
+/// [`codes::TGT_PURGED`], and so do waits of other threads for counters. Local. Messages that were sent before still arrive; counters
 /// of messages to a task that is gone do not move.
 pub fn purge_totask(handle: Handle, tgt: u32) -> i32 {
     code(set_purged(handle, tgt, true))

@@ -27,7 +27,7 @@ const HEAD: usize = 3;
 /// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
 pub(super) const LINE: usize = 8 * (LINE_WORDS - HEAD);
 
-/// What an active message is made of.
+/// The parts of an active message.
 #[derive(Clone, Copy)]
 pub(super) struct Message {
     pub(super) to: u32,
@@ -47,7 +47,7 @@ pub(super) struct Outgoing {
     _keep: Keep,
 }
 
-/// What lives until the data of a message was fetched: the data and the origin counter, where the message owns them.
+/// The values that must live until the data of a message has been fetched: the data and the origin counter, if the message owns them.
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
@@ -218,8 +218,8 @@ unsafe fn line(message: &Message) -> [u64; LINE_WORDS] {
 /// Both are valid for reading so many bytes.
 #[inline(always)]
 unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*const u8, usize)) -> [u64; LINE / 8] {
-    // A word is loaded and stored as such: a load of what was stored in parts would wait until the line of the message before has
-    // left the store buffer.
+    // A word is loaded and stored as such: a load of a word that was stored in parts would wait until the line of the message
+    // before has left the store buffer.
     if header_len == 0 && len == 8 {
         // SAFETY: the caller guarantees a word.
         return [unsafe { data.cast::<u64>().read_unaligned() }, 0, 0];
@@ -237,7 +237,7 @@ unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*cons
     words
 }
 
-/// What stands before the user header of a message with its data.
+/// The words before the user header of a message with its data.
 #[inline(always)]
 fn head(message: &Message) -> [u64; HEAD] {
     let lengths = lengths(message.header.1 as usize, message.data.1 as usize);

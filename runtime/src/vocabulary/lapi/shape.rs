@@ -5,7 +5,7 @@ use super::raw::MAX_MSG_SZ;
 use super::send::is_nowhere;
 use super::types::{GEN_GENERIC, GEN_IOVECTOR, GEN_STRIDED_XFER, Vector};
 
-/// What is wrong with the vector of one side.
+/// The error of the vector of one side.
 pub(super) struct Side {
     null: i32,
     kind: i32,
@@ -128,7 +128,7 @@ impl Shape {
     fn part(&self, number: usize) -> (u64, u64) {
         debug_assert!(number < self.count);
         match self.places {
-            // SAFETY: who made the shape guarantees as many.
+            // SAFETY: the maker of the shape guarantees `count` places.
             Places::List { addresses, lengths } => unsafe {
                 (addresses.add(number).read(), lengths.add(number).read())
             },
@@ -154,7 +154,7 @@ impl Shape {
         (0..self.count).map(|number| self.part(number))
     }
 
-    /// Bytes of all places. Each was found to be in range; the sum of what a peer tells may wrap.
+    /// Bytes of all places. Each length was checked to be in range; the sum of lengths that a peer sends may wrap.
     pub(super) fn total(&self) -> u64 {
         match self.places {
             Places::Strided { block, .. } => block * self.count as u64,

@@ -21,7 +21,7 @@ pub struct Bell {
     number: usize,
 }
 
-/// What happens when an event of a message comes: made from a reference to a [`Counter`] or a [`Completion`], which is a future, from a
+/// The action for an event of a message: made from a reference to a [`Counter`] or a [`Completion`], which is a future, from a
 /// [`Bell`], or from a function by [`Signal::call`].
 ///
 /// If the target refuses the message, its handler panics or one of the two tasks is lost, the event cannot come. Then futures and functions

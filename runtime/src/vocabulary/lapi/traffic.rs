@@ -1,4 +1,4 @@
-//! What fences and barriers wait for.
+//! The state that fences and barriers wait on.
 //!
 //! A fence sends a question to each peer to which this task has sent something since its last fence. The question arrives after all earlier
 //! messages, and each message that has arrived without its data being in place has a ticket. The peer answers when the tickets given before
@@ -21,13 +21,13 @@ pub(super) type Ticket = NonZeroU64;
 /// A peer's fence that this task has not answered yet.
 struct Question {
     from: usize,
-    /// The peer's number for it.
+    /// The peer's number for the message.
     number: u32,
     /// The first ticket given after the question arrived.
     end: Ticket,
 }
 
-/// What one task knows about fences and barriers: a bit for each peer, and a ticket for each message under way.
+/// One task's state of fences and barriers: a bit for each peer, and a ticket for each message in flight.
 pub(super) struct Traffic {
     /// Messages that this task has sent, modulo 2^64.
     sent: Cell<u64>,
@@ -103,7 +103,7 @@ impl Traffic {
         !waits
     }
 
-    /// Whether a message of `from` with a ticket below `end` is under way.
+    /// Whether a message of `from` with a ticket below `end` is in flight.
     fn holds(&self, from: usize, end: Ticket) -> bool {
         self.under_way.borrow().range((from, Ticket::MIN)..(from, end)).next().is_some()
     }

@@ -1,4 +1,4 @@
-//! What C programs see: handles, handlers, and what LAPI passes to them.
+//! The types that C programs see: handles, handlers, and the arguments that LAPI passes to handlers.
 
 use std::ffi::c_void;
 
@@ -79,12 +79,12 @@ pub struct Vector {
 pub const GEN_IOVECTOR: i32 = 0;
 /// Places of the same length at the same distance, the same number of the same length at both sides.
 pub const GEN_STRIDED_XFER: i32 = 1;
-/// A list of places. Those that take the data have room for all of it, in whatever pieces.
+/// A list of places. The places that take the data have room for all data, in pieces of any size.
 pub const GEN_GENERIC: i32 = 2;
 
 /// `vhdr_hndlr_t`: runs when the message of an `Amsendv` arrives, and returns the places where its data goes, or null for nowhere. Gets
 /// the handle, the user header, its length, the lengths of the origin's places, and places for a completion handler and its parameter.
-/// What it returns is read before it runs again.
+/// LAPI reads the returned places before the handler runs again.
 pub type VectorHandler = unsafe extern "C-unwind" fn(
     *mut Handle,
     *mut c_void,
@@ -119,7 +119,7 @@ pub struct MsgInfo {
     pub reserve: [u64; 10],
 }
 
-/// What this task sent, or asked for, is done.
+/// A transfer or request of this task is done.
 pub const SEND_COMPLETE: u32 = 1;
 /// A message has arrived, its data in place.
 pub const RECV_COMPLETE: u32 = 2;
@@ -130,7 +130,7 @@ pub const POLLING_NET: u32 = 4;
 /// All rounds are over, and nothing was done in them.
 pub const DISP_CNTR: u32 = 8;
 
-/// What `Setcntr_wstatus` notes of a task.
+/// The state of a task that `Setcntr_wstatus` notes.
 pub mod msg_status {
     /// Nothing has come from the task.
     pub const INITIAL: i32 = 0;

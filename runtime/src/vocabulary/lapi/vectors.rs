@@ -38,7 +38,7 @@ pub(super) struct Group {
     failed: Option<i32>,
 }
 
-/// What happens when all parts of a transfer are in place.
+/// The action when all parts of a transfer are in place.
 enum Then {
     /// A put of another task is done.
     Finish(Finish),
@@ -106,7 +106,7 @@ impl Domain {
     }
 }
 
-/// What the parts of a group have in common.
+/// The state that the parts of a group share.
 struct Parts {
     to: usize,
     name: Name,
@@ -243,7 +243,7 @@ unsafe fn both(
 ///
 /// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
 /// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
-/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, some data may be under way: the
+/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, some data may be in flight: the
 /// places stay in use until a fence, and no counter moves.
 ///
 /// # Safety

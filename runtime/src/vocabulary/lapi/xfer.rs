@@ -13,8 +13,8 @@ use super::{Counter, codes, port, vectors};
 /// Most bytes of a lightweight active message, user header and data together.
 pub const LW_MAX_SZ: u64 = 128;
 
-/// What [`xfer`] is given: a union, as in C. Every field of the member that its type names is read, and none is changed. A
-/// field that a direct call has too means the same there.
+/// The argument of [`xfer`]: a union, as in C. Every field of the member that its type names is read, and none is changed.
+/// A field that a direct call has too means the same there.
 pub mod transfer {
     use super::*;
     use crate::vocabulary::lapi::types::{CompletionHandler, SendHandler, Vector};
@@ -300,8 +300,8 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
     if what.is_null() {
         return Err(codes::XFER_CMD);
     }
-    // What is behind the pointer may be shorter than the union.
-    // SAFETY: the type is the first field of every member, which the caller guarantees to be valid.
+    // The object behind the pointer may be shorter than the union. SAFETY: the type is the first field of every member,
+    // which the caller guarantees to be valid.
     match unsafe { what.cast::<i32>().read() } {
         transfer::GET => {
             // SAFETY: as above.
@@ -339,7 +339,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
         transfer::AM_LW => {
             // SAFETY: as above.
             let am = unsafe { &*what.cast::<transfer::Am>() };
-            // What follows the data need not be set.
+            // Fields after the data need not be set.
             let message = message(am);
             if am.udata_len.saturating_add(am.uhdr_len.into()) > LW_MAX_SZ {
                 return Err(codes::LW_DATA_LEN);
@@ -413,7 +413,7 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
     }
 }
 
-/// What runs when the source of a transfer to task `to` may be changed.
+/// The action when the source of a transfer to task `to` may be changed.
 fn sent(handler: Option<SendHandler>, parameter: *mut c_void, to: u32) -> Option<Deferred> {
     handler.map(|handler| Deferred::Send(handler, parameter, to as usize))
 }

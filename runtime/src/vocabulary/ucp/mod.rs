@@ -14,8 +14,8 @@
 //!
 //! # What differs
 //! - Events are messages, answers, ends of operations and of ranks, and everything that is rung. A ring is a store: a worker that is not armed
-//!   does not know of it. So a program that waits for a bell or a signal checks it after arming, before it sleeps, which
-//!   [`WakeUp::arm_unless`] does. UCP has no such events.
+//!   does not notice it. So a program that waits for a bell or a signal checks it after arming, before it sleeps, which [`WakeUp::arm_unless`]
+//!   does. UCP has no such events.
 //! - Workers of one world share its descriptor, its events and its signals: each wakes all, and one arming, which takes the signals, arms all.
 //!   So W16, W21 and W22 hold for workers of different worlds, and for the one worker of a world. Contexts have no worker.
 //! - The mask can leave out what completes, not what arrives: completions may come as messages. See [`Params::events`].
@@ -144,7 +144,7 @@ impl Worker {
 
     /// Waits until `address` is written or an event comes, without progress. It may return earlier.
     pub fn wait_mem(&self, address: &AtomicU64) {
-        // What goes wrong is told by the next progress.
+        // The next progress reports errors.
         if let Ok(wake_up) = self.wake_up() {
             let _ = wake_up.wait_mem(address);
         }
@@ -159,7 +159,7 @@ impl Worker {
         Ok(self.wake_up()?.signal()?)
     }
 
-    /// What causes an event of the worker from any thread.
+    /// A handle that causes an event of the worker, from any thread.
     ///
     /// # Errors
     /// [`codes::INVALID_PARAM`] without the feature.
@@ -206,7 +206,7 @@ impl Signal {
     }
 }
 
-/// What a mask asks for.
+/// The events that a mask asks for.
 fn kinds(mask: u32) -> WakeOn {
     let arrives = mask & (WAKEUP_RX | WAKEUP_TAG_RECV) != 0;
     let completes = mask & (WAKEUP_RMA | WAKEUP_AMO | WAKEUP_TAG_SEND | WAKEUP_TX) != 0;

@@ -60,8 +60,8 @@ impl Operation<'_> {
     }
 
     /// Copies `len` bytes from address `from` of `rank` to byte `at` of `into`, a segment of this rank, where they are at the effect event.
-    /// What the network reads is not waited for, and closing `into` waits for it. All else is here on return: what a system call or
-    /// a message brings is waited for, and a message takes progress of `rank`.
+    /// The call does not wait for bytes that the network reads; closing `into` does. All other bytes are here on return: the call waits for
+    /// a system call or a message that brings them. A message needs progress of `rank`.
     ///
     /// # Safety
     /// What lies at `from` may be read: nobody there holds a unique reference to it.

@@ -8,12 +8,12 @@ use crate::world::addresses::ATOMIC;
 use crate::world::{AtomicElement, ThreadSegment};
 
 /// # By address
-/// What is reached is as for [`ThreadContext::put_address`](crate::ThreadContext::put_address).
+/// These calls reach the same memory as [`ThreadContext::put_address`](crate::ThreadContext::put_address).
 impl ThreadOperation<'_> {
     /// Copies `source` to address `to` of `rank`, as [`ThreadContext::put_address`](crate::ThreadContext::put_address).
     ///
     /// # Safety
-    /// As of [`World::put_address`](crate::World::put_address).
+    /// As for [`World::put_address`](crate::World::put_address).
     ///
     /// # Errors
     /// As [`ThreadContext::put_address`](crate::ThreadContext::put_address); as [`ThreadOperation::put`].
@@ -32,11 +32,11 @@ impl ThreadOperation<'_> {
         .placed_here()
     }
 
-    /// Copies `len` bytes from address `from` of `rank` to byte `at` of `into`, a segment of this rank. At the effect event the bytes are in
-    /// `into`; where the kernel or the processor copies, that event comes before the call returns. Closing `into` waits for the bytes.
+    /// Copies `len` bytes from address `from` of `rank` to byte `at` of `into`, a segment of this rank. The effect event says that the bytes
+    /// are in `into`; if the kernel or the processor copies, the event comes before the call returns. Closing `into` waits for the bytes.
     ///
     /// # Safety
-    /// What lies at `from` may be read: nobody there holds a unique reference to it.
+    /// The bytes at `from` may be read: nobody at `rank` holds a unique reference to them.
     ///
     /// # Errors
     /// As [`ThreadContext::put_address`](crate::ThreadContext::put_address); as [`ThreadOperation::get_segment`] of `into`; as
@@ -54,11 +54,11 @@ impl ThreadOperation<'_> {
         self.get_located(Stream::locate_address, "get from an address", place, into, [at, len]).placed_here()
     }
 
-    /// Does an atomic with `value`, not [`AtomicOp::CompareSwap`], on the word at `address` of `rank`, as
-    /// [`ThreadContext::fetch_address`](crate::ThreadContext::fetch_address). At the effect event the result has the former value.
+    /// Does an atomic with `value`, any but [`AtomicOp::CompareSwap`], on the word at `address` of `rank`, as
+    /// [`ThreadContext::fetch_address`](crate::ThreadContext::fetch_address). The effect event says that the result holds the former value.
     ///
     /// # Safety
-    /// As of [`World::fetch_address`](crate::World::fetch_address).
+    /// As for [`World::fetch_address`](crate::World::fetch_address).
     ///
     /// # Errors
     /// As [`ThreadContext::fetch_address`](crate::ThreadContext::fetch_address); as [`ThreadOperation::put`].
@@ -81,7 +81,7 @@ impl ThreadOperation<'_> {
     /// Stores `new` in the word at `address` of `rank` if the word is `expected`. Otherwise as [`ThreadOperation::fetch_address`].
     ///
     /// # Safety
-    /// As of [`World::fetch_address`](crate::World::fetch_address).
+    /// As for [`World::fetch_address`](crate::World::fetch_address).
     ///
     /// # Errors
     /// As [`ThreadOperation::fetch_address`].

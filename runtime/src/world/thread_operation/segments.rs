@@ -218,7 +218,7 @@ impl ThreadOperation<'_> {
         let to = into.destination(doing, stream, place.1, at, len)?;
         let Events { source, effect, handled } = checked(self.events, stream.identity())?;
         let all = source.into_iter().chain(effect).chain(handled).collect();
-        // SAFETY: bytes of an open segment of this rank, whose close waits for what contexts have in flight.
+        // SAFETY: bytes of an open segment of this rank; closing it waits for the operations that contexts have in flight.
         unsafe { stream.post_get_located(locate, doing, place, to, len, all) }
     }
 

@@ -1,5 +1,5 @@
-//! What the mix calls besides messages: `Xfer` of every type, vectors of every type, atomic operations whose results are known, and what
-//! is about this task alone.
+//! The calls of the mix besides messages: `Xfer` of every type, vectors of every type, atomic operations whose results are known, and
+//! calls that concern this task alone.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -177,7 +177,7 @@ impl Worker<'_> {
         self.state.check("a strided put and get", id, &back.bytes(), len);
     }
 
-    /// Every atomic operation, with results that are known: nobody else changes the word.
+    /// Every atomic operation, with known results, because no other worker changes the word.
     pub(super) fn change_own(&mut self, to: usize) {
         let word = self.tables.own_words[to] + 8 * (self.me * super::WORKERS + self.number) as u64;
         let wide = self.random.chance(2);
@@ -268,7 +268,7 @@ impl Worker<'_> {
         assert_eq!(read(), msg_status::RECVD);
     }
 
-    /// What is about this task alone.
+    /// Calls that concern this task alone.
     pub(super) fn local(&mut self) {
         let (handle, spare) = (self.handle, SPARE + self.number as i32);
         let (mut place, mut value, mut info) = (0, -1, raw::MsgInfo::default());

@@ -1,9 +1,9 @@
-//! What the launcher and the launchers of its hosts tell each other. A frame is its length in four bytes, and the message in postcard's format.
+//! The messages between the launcher and the launchers of its hosts. A frame is its length in four bytes, and the message in postcard's format.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The first bytes of a host's launcher. What comes before them is not from it.
+/// The first bytes that a host's launcher sends. Bytes before them come from another program.
 pub(super) const GREETING: &[u8] = b"\0bellwether-host\n";
 
 /// Most bytes of a frame.

@@ -20,7 +20,7 @@ use crate::bootstrap::launch::sink::Sink;
 use crate::bootstrap::launch::spec::{Bind, Ended, JobSpec, Membership};
 use crate::bootstrap::launch::token::{Source, Token};
 
-/// Input that may be under way to rank 0.
+/// Input that may be in flight to rank 0.
 const INPUT: usize = 64 << 10;
 /// How long an agent whose output has ended may take to end itself.
 const GOODBYE: Duration = Duration::from_millis(500);
@@ -88,7 +88,7 @@ pub(in crate::bootstrap::launch) struct Links {
     states: States,
     begun: bool,
     put: Pairs,
-    /// Bytes of input under way.
+    /// Bytes of input in flight.
     input: usize,
 }
 

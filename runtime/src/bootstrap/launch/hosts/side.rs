@@ -26,7 +26,7 @@ use crate::bootstrap::launch::sink::Sink;
 use crate::bootstrap::launch::spec::{Bind, JobSpec};
 use crate::bootstrap::launch::strays::Strays;
 
-/// Output that may be under way to the launcher: more is left in the ranks' pipes.
+/// Output that may be in flight to the launcher: more is left in the ranks' pipes.
 const WINDOW: usize = 1 << 20;
 
 /// Serves the launcher that started this process as a host's launcher, over standard input and output, until the ranks have ended or
@@ -122,7 +122,7 @@ struct Side<'a> {
     space: Space,
     /// Bytes of output that the launcher has not taken.
     outstanding: usize,
-    /// What rank 0 has not read; its pipe, until it or the input has ended.
+    /// Input that rank 0 has not read; rank 0's pipe, until rank 0 or the input has ended.
     input: (Vec<u8>, Option<OwnedFd>),
     input_ended: bool,
     // Dropped in this order: the group is killed, then what has left it.
@@ -448,7 +448,7 @@ impl Side<'_> {
         }
     }
 
-    /// All ranks have ended: passes on what children that they left behind say, for a moment.
+    /// All ranks have ended: for a moment, passes on the output of children that they left behind.
     fn last_words(mut self) {
         let until = Instant::now() + LINGER;
         let open = |side: &Side<'_>| side.seats.iter().any(|seat| seat.pipes.iter().any(Option::is_some));

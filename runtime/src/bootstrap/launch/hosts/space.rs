@@ -1,25 +1,25 @@
-//! PMI-1 as the ranks of a host are served: keys with values, and a fence that all hosts enter. No sockets here.
+//! The PMI-1 service for the ranks of one host: keys with values, and a fence that spans all hosts. No sockets here.
 
 use std::collections::HashMap;
 
 use super::frame::Pairs;
 
-/// Most bytes of a value, and the zero at its end.
+/// Most bytes of a value, with the zero at its end.
 const LONGEST: usize = 1024;
 /// Most bytes of a line: a value, its key, and words.
 const LINE: usize = 4 * LONGEST;
 
-/// What the ranks of a host have put, and all ranks before the last fence.
+/// The keys and values of one host: what its ranks have put since the last fence, and what all ranks of the job put before it.
 #[derive(Debug)]
 pub(super) struct Space {
     ranks: usize,
     values: HashMap<String, String>,
-    /// Of this host, since the last fence.
+    /// What ranks of this host have put since the last fence.
     put: Pairs,
     entered: usize,
 }
 
-/// What is to be done about a line of a rank.
+/// How to answer a line from a rank.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     /// Send this line.
@@ -28,15 +28,15 @@ pub(super) enum Reply {
     Joined(String),
     /// The rank has ended as it should; send this.
     Left(String),
-    /// It waits for the fence.
+    /// The rank waits for the fence: send nothing yet.
     Wait,
-    /// The last rank of the host has entered the fence: these are put.
+    /// The last rank of the host has entered the fence: pass these pairs on to the launcher.
     Fence(Pairs),
-    /// This is not PMI-1: nothing more of this rank is read.
+    /// The line is not PMI-1: read nothing more from this rank.
     Cut,
 }
 
-/// A whole line of those that have come.
+/// Takes the first whole line from the bytes that have come, if there is one.
 pub(super) fn line(came: &mut Vec<u8>) -> Result<Option<String>, ()> {
     match came.iter().position(|byte| *byte == b'\n') {
         Some(end) => String::from_utf8(came.drain(..=end).collect()).map(Some).map_err(drop),
@@ -46,12 +46,12 @@ pub(super) fn line(came: &mut Vec<u8>) -> Result<Option<String>, ()> {
 }
 
 impl Space {
-    /// The space of a host with so many ranks.
+    /// The space of a host with `ranks` ranks.
     pub(super) fn new(ranks: usize) -> Space {
         Space { ranks, values: HashMap::new(), put: Vec::new(), entered: 0 }
     }
 
-    /// A rank has sent `line`.
+    /// Handles a `line` that a rank has sent.
     pub(super) fn take(&mut self, line: &str) -> Reply {
         let fields: HashMap<&str, &str> = line.split_whitespace().filter_map(|field| field.split_once('=')).collect();
         let field = |name| fields.get(name).copied();
@@ -77,7 +77,7 @@ impl Space {
         }
     }
 
-    /// All ranks of the job have entered the fence and have put these: gives the line for each rank of the host.
+    /// All ranks of the job have entered the fence, and have put `all`. Returns the line to send to each rank of the host.
     pub(super) fn fence(&mut self, all: Pairs) -> &'static str {
         self.values.extend(all);
         self.entered = 0;

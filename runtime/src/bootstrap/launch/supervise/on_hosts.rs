@@ -19,7 +19,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How long a host may take, after SIGKILL, to tell that its ranks have ended. A host that takes longer counts as lost.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What is read of standard input at once.
+/// Most bytes that are read from standard input at once.
 const PIECE: usize = 16 << 10;
 
 /// Our standard input, for a rank 0 on a host.

@@ -17,7 +17,7 @@ const ROUNDS: u32 = 5;
 /// Times that a rank wakes between two rounds: the first may have begun before the earlier round.
 const WAKES: u64 = 2;
 
-/// What the hub knows of waits.
+/// The hub's knowledge of the waits of ranks.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     number: u64,

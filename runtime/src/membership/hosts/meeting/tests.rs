@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use super::*;
 
-/// What comes within a while.
+/// The bytes that come within a while.
 fn hear(line: &mut Connection) -> Vec<HostMessage> {
     let (start, mut words) = (Instant::now(), Vec::new());
     while words.is_empty() && start.elapsed() < Duration::from_secs(20) {
@@ -43,7 +43,7 @@ fn a_door_that_is_not_the_hubs_is_not_entered() {
     let hub = HubAddress { secret: [9; KEY], ..other };
     let text = std::thread::scope(|scope| {
         let caller = scope.spawn(move || hub.call(1).unwrap_err().to_string());
-        // It answers whoever calls, under a key of its own.
+        // It answers every caller, under a key of its own.
         drop(stranger.admit(2, || Ok(caller.is_finished())));
         caller.join().unwrap()
     });
@@ -328,7 +328,7 @@ fn strangers_by_the_thousand_keep_no_leader_out() {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
     let own = Hello { from: (1, 0), to: HUB_END, position: NOWHERE, nonce: [1; NONCE] }.encode();
     let other = Hello { from: (9, 0), to: HUB_END, position: NOWHERE, nonce: [1; NONCE] }.encode();
-    // What they say before they go: nothing, a part, all but the proof, a wrong proof with it, another host's, rubbish.
+    // What these callers send before they close: nothing, a part, all but the proof, a wrong proof with it, another host's, rubbish.
     let with_proof = [&own[..], &[7; PROOF]].concat();
     let words: [&[u8]; 6] = [&[], &own[..30], &own, &with_proof, &other, &[0xff; 500]];
     let mut held = VecDeque::new();

@@ -14,7 +14,7 @@ struct Pair {
     wires: [Vec<u8>; 2],
     key: JobKey,
     connections: u8,
-    /// What each end received, in order.
+    /// The numbers that each end received, in order.
     came: [Vec<u64>; 2],
     released: Vec<u64>,
 }
@@ -131,7 +131,7 @@ fn content(token: u64, address: u64, at: usize) -> u8 {
 fn the_first_frames_of_a_connection_are_acknowledged_at_once() {
     let mut pair = Pair::new(LIMITS);
     let turns = |pair: &mut Pair| {
-        // What end 1 sends of itself is sent before anything has come.
+        // End 1 sends its own frames before it has received any.
         for end in [1, 0, 1, 0] {
             pair.send(end, usize::MAX);
             pair.receive(end, usize::MAX).expect("whole");
@@ -225,7 +225,7 @@ fn puts_of_the_users_memory_are_cut_up_and_sent_again() {
         len: range.len(),
         descriptor: crate::transport::key::Opaque::NONE,
     });
-    // SAFETY: the memory outlives the pair's use of it.
+    // SAFETY: the memory outlives all accesses by the pair.
     unsafe { pair.links[0].push_put(7, 0, Pieces::of(pieces.to_vec()), LEN, token, 0) };
     pair.message(0, 99, 0);
     for round in 0..4 {
@@ -273,7 +273,7 @@ fn a_refusal_comes_before_the_acknowledgement_of_what_is_refused() {
     let mut pair = Pair::new(Limits { frames: 1, ..LIMITS });
     pair.connect(0);
     pair.links[0].push(&Body::Put { key: 0, address: 0, token: 5, notice: None, bytes: &[] }, Some(5), 0);
-    // Something of the other end's stands before the refusal, and one frame may be under way.
+    // Something of the other end's stands before the refusal, and one frame may be in flight.
     (0..3).for_each(|number| pair.message(1, number, 0));
     pair.send(0, usize::MAX);
     let mut bytes = std::mem::take(&mut pair.wires[0]);
@@ -369,7 +369,7 @@ fn wires_with(secret: &[u8; 512], encrypts: bool) -> [Vec<u8>; 2] {
     pair.links[0].push(&Body::Put { key: 7, address, token, notice: None, bytes: &secret[..40] }, None, 0);
     for pieces in [long, two] {
         let len = pieces.iter().map(|piece| piece.len).sum();
-        // SAFETY: the memory outlives the pair's use of it.
+        // SAFETY: the memory outlives all accesses by the pair.
         unsafe { pair.links[0].push_put(7, 0, Pieces::of(pieces), len, 1, 0) };
     }
     pair.links[1].answer(&Body::Data { token: 1, offset: 0, bytes: secret });
@@ -537,7 +537,7 @@ fn is_acknowledged_while_sent_again(encrypts: bool) {
     let token = 3;
     let mut memory: Vec<u8> = (0..SEGMENT).map(|at| content(token, 0, at)).collect();
     let piece = Piece { pointer: memory.as_mut_ptr(), len: SEGMENT, descriptor: crate::transport::key::Opaque::NONE };
-    // SAFETY: the memory outlives the pair's use of it.
+    // SAFETY: the memory outlives all accesses by the pair.
     unsafe { pair.links[0].push_put(7, 0, Pieces::of(vec![piece]), SEGMENT, token, 0) };
     pair.send(0, usize::MAX);
     let late = std::mem::take(&mut pair.wires[0]);
@@ -550,7 +550,7 @@ fn is_acknowledged_while_sent_again(encrypts: bool) {
         let received = if end == 0 { stale.received } else { 0 };
         pair.links[end].connect(Established { epoch: 2, received, keys }).expect("the same link");
     }
-    // The socket takes a part of it. Then the acknowledgement comes, and the memory is the user's again.
+    // The socket takes a part of the frame. Then the acknowledgement comes, and the memory is the user's again.
     pair.send(0, 1000);
     pair.send(1, usize::MAX);
     pair.receive(1, usize::MAX).expect("whole");
@@ -669,7 +669,7 @@ fn is_idle_again(encrypts: bool) {
         let bytes = heap(link);
         assert!(bytes <= IDLE, "{bytes} bytes");
     }
-    // The bound in the transport's figures, and in what it is asked to keep.
+    // The figure that the transport reports has to stay within 64 KiB.
     assert!(super::super::bytes_per_peer() <= 64 << 10, "{} bytes", super::super::bytes_per_peer());
 }
 
@@ -687,7 +687,7 @@ fn a_receiver_acknowledges_by_a_quarter_of_the_window() {
     pair.message(0, 0, 0);
     (0..3).for_each(|_| turn(&mut pair));
     assert!(pair.links[0].is_settled(), "the first asks for it");
-    // Nobody waits for these, and the peer sends nothing of its own.
+    // No flush waits for these, and the peer sends nothing of its own.
     for number in 1..=(limits.bytes / SEGMENT / 4) as u64 {
         assert!(pair.links[0].unacked.len() as u64 == number - 1, "nothing is acknowledged before");
         pair.message(0, number, SEGMENT - 8);

@@ -1,4 +1,4 @@
-//! Interfaces on this host: connections that break, and strangers.
+//! Tests with interfaces on this host: connections that break, and strangers (callers that do not prove that they are ranks of the job).
 
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::transport::{
     Posted, Resume, Worker,
 };
 
-/// One rank, all of it.
+/// All objects of one rank.
 struct End {
     device: Device,
     domain: port::Domain<Device>,
@@ -39,7 +39,7 @@ impl End {
         End::pair_that([false; 2])
     }
 
-    /// Two ranks, each of which encrypts or does not.
+    /// Two ranks. `encrypts` says for each whether it encrypts.
     fn pair_that(encrypts: [bool; 2]) -> [End; 2] {
         [0, 1].map(|rank| End::open(Device::shallow(rank, 2, encrypts[rank])))
     }
@@ -56,7 +56,7 @@ impl End {
         Address::decode(&self.interface.address()).expect("its own").port
     }
 
-    /// Ends the connection to the rank `peer`.
+    /// Breaks the connection to the rank `peer`.
     fn cut(&self, peer: u32) {
         self.shared().lock().cut(peer);
     }
@@ -158,7 +158,8 @@ fn a_link_on_which_all_is_well_is_not_missing_however_quiet_it_is() {
     let to = [ends[0].connect(&ends[1]), ends[1].connect(&ends[0])];
     let is_missing = |end: usize| ends[end].shared().lock().core.peer(1 - end as u32).missing_since.is_some();
     let epoch = |end: usize| ends[end].shared().lock().core.peer(1 - end as u32).link.epoch();
-    // Over the first connection; over one after a break, with nothing under way; with a message; with one that is sent again.
+    // A message over the first connection; a break with nothing in flight; a message over the new connection; a message in flight when its
+    // sender or its receiver breaks the connection, so that it is sent again.
     for (sender, cutter) in [(Some(0), None), (None, Some(0)), (Some(1), None), (Some(0), Some(0)), (Some(1), Some(0))]
     {
         let before = came.get();
@@ -196,7 +197,8 @@ fn a_peer_that_is_gone_is_lost_and_its_operations_end() {
     assert_eq!(to.am_short(0, 0, &[]), Err(Error::ConnectionReset));
 }
 
-/// Two ends, the first of which loses a peer that is stopped after `stopped`. `caller` has called the other; all is acknowledged.
+/// Two ends. `caller` has connected to the other and sent a message; all frames are acknowledged. The first end gives up a stopped peer
+/// after the time `stopped`.
 fn acquainted(stopped: Duration, caller: usize) -> ([End; 2], port::Endpoint<TcpWire>, Rc<Cell<u32>>) {
     let device = |rank: usize| {
         let times = Times { stopped: if rank == 0 { stopped } else { TUNING.times.stopped }, ..TUNING.times };
@@ -223,13 +225,14 @@ fn acquainted(stopped: Duration, caller: usize) -> ([End; 2], port::Endpoint<Tcp
     (ends, to, came)
 }
 
-/// Serves the call to rank 1 until the kernel has taken it. The caller holds the lock of rank 1: it does not answer.
+/// Makes progress on rank 0's call to rank 1 until the kernel has made the connection and the greeting is sent. Rank 1 does not answer,
+/// since the test holds its lock.
 fn until_taken(state: &mut state::State) {
     let start = Instant::now();
     while !state.is_taken(1) {
         assert!(start.elapsed() < Duration::from_secs(60), "the kernel does not take the call");
         for number in state.calls.set.clone().wait(Some(Duration::from_millis(1))) {
-            // Of callers and of the thread's wake nothing is asked here.
+            // Only events of rank 0's own calls are served, not those of callers or of the thread's wake-up.
             if number >= calls::DIAL {
                 state.call_event(number, start);
             }
@@ -237,15 +240,15 @@ fn until_taken(state: &mut state::State) {
     }
 }
 
-// Times in these are made up, and the lock keeps the thread out: what is asserted depends on no clock.
+// The following tests make up their times, and hold the lock so that the thread does nothing: their assertions do not depend on a clock.
 
 #[test]
 fn a_peer_that_is_stopped_on_a_host_that_answers_is_not_lost() {
     let times = TUNING.times;
-    // The connection that breaks was called for by either end.
+    // The connection that breaks was made by either end.
     for caller in [0, 1] {
         let (ends, to, came) = acquainted(times.stopped, caller);
-        // A process that is stopped: nobody accepts, nobody reads.
+        // The lock keeps rank 1 from accepting and reading, as if its process were stopped.
         let stopped = ends[1].shared().lock();
         let mut state = ends[0].shared().lock();
         let begun = Instant::now();
@@ -275,7 +278,7 @@ fn a_peer_that_was_stopped_before_it_proved_an_address_is_not_lost_while_others_
     let _to = ends[0].connect(&ends[1]);
     let _stopped = ends[1].shared().lock();
     let mut state = ends[0].shared().lock();
-    // An address of the documentation's network (RFC 5737) leads nowhere.
+    // No host has an address of the network for documentation (192.0.2.0/24, RFC 5737).
     let peer = state.core.peer(1);
     let mut address = peer.address.expect("it is known");
     address.hosts = [[0; 16]; address::HOST_ADDRESSES];
@@ -328,12 +331,12 @@ fn time_in_which_a_rank_did_not_run_itself_loses_no_peer() {
     };
     let zero = Duration::ZERO;
     assert_eq!(out(zero, hour, limit / 2).0, begun + hour - limit / 2, "it was out of reach for half the limit");
-    // The turn in which it would be lost comes late: its call may wait. It has the time of a call.
+    // The turn that would lose the peer runs late, so a call of the peer may be waiting: the peer gets the time of one more call.
     let (since, next) = out(zero, limit + 2 * state::PAUSE, limit);
     assert_eq!(since + limit, begun + limit + 2 * state::PAUSE + attempt);
-    // A pause between turns is noticed, since they are close.
+    // The next turn is soon, so that a pause of this process is noticed.
     assert!(next <= begun + limit + 3 * state::PAUSE, "the next turn");
-    // What the program has noted after this turn began stays.
+    // A time that the program has set after this turn began stays as it is.
     assert_eq!(out(limit, limit / 2, zero).0, begun + limit);
     state.core.peer(1).missing_since = Some(begun);
     state.keep_time(begun + limit, Some(begun + limit));
@@ -345,7 +348,7 @@ fn time_before_the_first_call_loses_no_peer() {
     let (ends, _to, _) = acquainted(TUNING.times.stopped, 0);
     let mut state = ends[0].shared().lock();
     let (begun, limit) = (Instant::now(), TUNING.times.limit);
-    // The program finds it, and the thread comes late: nothing else was due.
+    // The program finds the break. The thread looks at it late, since nothing was due earlier.
     state.broken(1, begun);
     state.keep_time(begun + 2 * limit, None);
     assert_eq!(state.core.losses, 0);
@@ -371,7 +374,7 @@ fn a_break_that_a_flush_finds_wakes_the_thread() {
     ends[0].device.kill();
 }
 
-/// Two ends, and a word of the second that the first can put to.
+/// Two ends, and a word of the second end that the first can put to.
 struct Served {
     ends: [End; 2],
     to: port::Endpoint<TcpWire>,
@@ -393,7 +396,7 @@ impl Served {
         Served { ends, to, key, _region: region, word, puts: Cell::new(0) }
     }
 
-    /// Puts, and waits until the word has it. Of the second end only the thread serves, or the program, too.
+    /// Puts to the word, and waits until it has the value. The second end's thread serves the put; if `polls`, its program polls too.
     fn put(&self, polls: bool) {
         self.puts.set(self.puts.get() + 1);
         let bytes = self.puts.get().to_ne_bytes();
@@ -425,9 +428,9 @@ fn a_rank_is_served_while_the_set_of_its_thread_has_no_room() {
     let calls = loop {
         served.nap();
         let state = shared.lock();
-        // The thread takes its sockets into the set under the lock.
+        // Under the lock: the thread also changes its set under it.
         if shared.naps() {
-            // A second entry of the same descriptor is refused.
+            // The set takes a descriptor only once, so the thread cannot add its sockets again.
             state.calls.set.add(&state.data, u64::MAX, sockets::Interest::Nothing).expect("there is room for one");
             break state.calls.set.clone();
         }
@@ -465,7 +468,7 @@ fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
     assert_eq!(ends[1].interface.arm(Events::RECEIVE), Err(Error::Busy));
 }
 
-/// What the strangers of these tests say first.
+/// A stranger's connection to `port` on this host, which has sent `bytes`.
 fn call(port: u16, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("somebody listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
@@ -500,11 +503,11 @@ fn a_stranger_reaches_nothing() {
     .encode();
     let mut random = crate::transport::sim::Random::new(7);
     let mut noise = |len: usize| (0..len).map(|_| random.number() as u8).collect::<Vec<u8>>();
-    // Bytes that are no greeting, of all lengths; they close the connection, or it is closed for them.
+    // Noise of several lengths instead of a greeting: the rank closes the connection.
     for len in [HELLO, HELLO + 1, 1000, 100_000] {
         assert!(is_closed_after(call(port, &noise(len)), 0), "{len} bytes of noise");
     }
-    // A greeting, as a replay has it, and no proof, a wrong one, or one with more behind it.
+    // A valid greeting, as in a replay, then a wrong proof (32 bytes), also with more bytes behind it.
     for len in [32, 33, 500] {
         let mut stream = call(port, &hello);
         let mut challenge = [0; 80];
@@ -523,7 +526,7 @@ fn a_stranger_reaches_nothing() {
     wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
 }
 
-/// The first rank calls the second, which refuses it.
+/// Checks that the second rank refuses calls of the first.
 fn is_refused(ends: &[End; 2]) {
     let to = ends[0].connect(&ends[1]);
     assert_eq!(to.am_short(0, 0, &[]), Ok(()));

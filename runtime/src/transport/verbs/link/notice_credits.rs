@@ -1,4 +1,4 @@
-//! Credits for notices, in both directions of one connection. A notice holds a receive buffer of the target until it is taken.
+//! Credits for notices, in both directions of one connection. A notice holds a receive buffer of the target until the notice is taken.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use std::cell::Cell;
 /// Chosen: the 1024 buffers suffice for 32 peers.
 pub const NOTICES: u32 = 32;
 
-/// What one end knows of the notices in both directions.
+/// One end's counts of the notices in both directions.
 #[derive(Debug)]
 pub struct NoticeCredits {
     /// Notices that the peer has room for.

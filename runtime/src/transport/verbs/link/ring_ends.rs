@@ -59,7 +59,7 @@ impl RingFrame {
         }
     }
 
-    /// Whether this is [`RingFrame::Close`], of which the writer acts before it handles frames in front of it.
+    /// Whether this is [`RingFrame::Close`], on which the writer acts before it handles earlier frames.
     #[inline(always)]
     pub fn is_close(bytes: &[u8]) -> bool {
         bytes.first() == Some(&CLOSE)
@@ -71,7 +71,7 @@ impl RingFrame {
 pub struct Lent {
     /// Its number among this rank's rings.
     pub ring: u32,
-    /// Messages taken out of it.
+    /// Messages taken out of the ring.
     pub taken: u32,
     pub wanted_back: bool,
     /// A message came since all rings were lent and an idle one was searched.
@@ -86,7 +86,7 @@ struct ToSay {
     closed: bool,
 }
 
-/// What an interface keeps of the rings between it and one peer.
+/// The state of an interface for the rings between it and one peer.
 #[derive(Debug, Default)]
 pub struct RingEnds {
     /// The peer's ring, while this rank may write it.
@@ -151,7 +151,7 @@ impl RingEnds {
         is_busy
     }
 
-    /// This rank is about to sleep: a peer counts as busy only for what it sends between two sleeps.
+    /// Called when this rank is about to sleep: a peer counts as busy only by the messages that it sends between two sleeps.
     pub fn forget_small_messages(&self) {
         self.small_messages.set(0);
     }
@@ -203,7 +203,7 @@ impl RingEnds {
         Some(lent.ring)
     }
 
-    /// The peer's frame was handled. CLOSED is left to the caller, who has the ring.
+    /// Handles a frame of the peer. CLOSED is left to the caller, which has the ring.
     pub fn hear(&self, frame: RingFrame) {
         match frame {
             RingFrame::Offer(ring) => self.remote.set(Some(ring)),
@@ -264,7 +264,7 @@ mod tests {
 
     const RING: Remote = Remote { address: 0x1234_5678_9abc, key: 77, written: 0 };
 
-    /// Lets each end hear what the other has to say.
+    /// Delivers the frames of each end to the other.
     fn exchange(ends: [&RingEnds; 2]) {
         for (from, to) in [(ends[0], ends[1]), (ends[1], ends[0]), (ends[0], ends[1])] {
             while let Some(frame) = from.to_say() {

@@ -1,6 +1,6 @@
-//! The send queue of one connection: what is in flight, what the next request has to do, and which puts are acknowledged.
+//! The send queue of one connection: the requests in flight, the flags of the next request, and the puts that are acknowledged.
 //!
-//! Most requests report nothing; one that does settles all before it. Reads and atomics may be answered after later writes are
+//! Most requests report nothing; one that does settles all earlier requests. Reads and atomics may be answered after later writes are
 //! done, so a request after a fence waits for those in flight: in the device, or in this rank if the device's fence is broken.
 
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use crate::transport::verbs::records::Records;
 /// At least one of this many requests in a row reports. Chosen: half of those that a connection has in flight.
 const SILENT: u32 = (DEPTH as u32).div_ceil(2);
 
-/// What to do when a request is done.
+/// The action when a request is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// It had no buffer.
@@ -22,17 +22,17 @@ pub enum Then {
     Small(u32),
     /// Its buffer returns to the large ones.
     Large(u32),
-    /// The buffer was the user's; tell the ticket.
+    /// The buffer was the user's. The ticket completes.
     Ticket(u64),
-    /// The header's buffer returns to the small ones. The rest was the user's; tell the ticket.
+    /// The header's buffer returns to the small ones. The rest was the user's. The ticket completes.
     Message { small: u32, ticket: u64 },
-    /// The buffer to read into was the user's; tell the ticket.
+    /// The buffer to read into was the user's. The ticket completes.
     Read(u64),
     /// The large buffer holds what was read.
     Fetched { large: u32, len: u32, ticket: u64 },
-    /// The small buffer holds the word that an atomic found; tell the ticket, if there is one.
+    /// The small buffer holds the word that an atomic found. The ticket completes, if there is one.
     Found { small: u32, ticket: Option<u64> },
-    /// The small buffer holds the word that an atomic found, and the caller still polls for it.
+    /// The small buffer holds the word that an atomic found, and the caller still polls for the word.
     Awaited { small: u32 },
     /// The small buffer holds the word that one attempt of an atomic found.
     Attempted { small: u32, attempt: u32 },
@@ -52,11 +52,11 @@ pub struct Plan {
     /// The number of its record.
     pub number: u64,
     pub reports: bool,
-    /// It waits in the device for reads and atomics before it.
+    /// The request waits in the device for earlier reads and atomics.
     pub waits: bool,
 }
 
-/// Where a request after a fence waits for reads and atomics before it.
+/// Where a request after a fence waits for earlier reads and atomics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadFence {
     /// In the device's queue.
@@ -139,7 +139,7 @@ impl SendQueue {
         self.records.update_last(|record| Record { issue, ..record });
     }
 
-    /// The caller no longer polls for the atomic `issue`: `ticket` is told of its result.
+    /// The caller no longer polls for the atomic `issue`: its result completes `ticket`.
     pub fn stop_awaiting(&self, issue: u64, ticket: u64) {
         self.records.update(|record| match record.then {
             Then::Awaited { small } if record.issue == issue => {
@@ -181,7 +181,7 @@ impl SendQueue {
         is_silent
     }
 
-    /// The next request waits for reads and atomics before it, if there are any.
+    /// The next request waits for the reads and atomics in flight, if there are any.
     pub fn fence(&self) {
         self.fence.set(self.reads.get() > 0 || self.has_attempts());
     }

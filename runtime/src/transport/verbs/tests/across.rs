@@ -20,7 +20,7 @@ type Domain = <Device as Transport>::Domain;
 type Interface = <Domain as crate::transport::Domain>::Interface;
 pub(super) type Endpoint = <Interface as crate::transport::Interface>::Endpoint;
 
-// What lies where in the memory of each side, of which the other writes all but SOURCE.
+// Offsets in the memory of each side. The other side writes all of it but SOURCE.
 const SHORT: u64 = 0;
 const EIGHT: u64 = 64;
 const PACKED: u64 = 4 << 10;
@@ -72,14 +72,14 @@ impl Side {
     pub(super) fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
         assert!(at as usize + len <= SIZE);
         let mut copy = vec![0; len];
-        // SAFETY: inside our memory; whoever writes there has told that it is done.
+        // SAFETY: inside our memory; the peer that writes there has told that it is done.
         unsafe { crate::memory::copy::copy(copy.as_mut_ptr(), self.memory.address().add(at as usize), len) };
         copy
     }
 
     fn fill(&self, at: u64, bytes: &[u8]) {
         assert!(at as usize + bytes.len() <= SIZE);
-        // SAFETY: inside our memory, before a peer knows of it.
+        // SAFETY: inside our memory, before a peer has a key to it.
         unsafe { crate::memory::copy::copy(self.memory.address().add(at as usize), bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -379,14 +379,14 @@ fn fences(pair: &mut Pair) {
         pair.endpoint.fence().expect("fences");
         let word = round.to_ne_bytes();
         pair.insist("a flag", || pair.endpoint.put_short(&word, pair.remote(FLAG), &pair.key));
-        // Acquire: the data, which was put before the flag, is not read before it.
+        // Acquire: the data, which was put before the flag, is read after the flag.
         wait("the flag", || flag.load(Ordering::Acquire) == round, || pair.turn());
         assert!(pair.side.bytes(DATA, 10_000).iter().all(|byte| *byte == round as u8), "the flag overtook the data");
         pair.together("data was read");
     }
 }
 
-/// Who drops an endpoint has its memory back, and others go on: here operations take a while.
+/// After an endpoint is dropped its user's memory is free again, and other endpoints go on. Here operations take a while.
 fn drops(pair: &mut Pair) {
     let to = pair.side.domain.allocate(LARGE, &[Method::Heap]).expect("memory");
     for round in 0..4 {
@@ -398,7 +398,7 @@ fn drops(pair: &mut Pair) {
         }
         pair.put("a put of the endpoint that stays", &[round; 8], EIGHT);
         drop(goes);
-        // SAFETY: our memory, and nobody else's any more.
+        // SAFETY: our memory, which no device uses any more.
         unsafe { std::ptr::write_bytes(to.address(), 0xee, LARGE) };
         assert_eq!(pair.get("a get of the endpoint that stays", SOURCE, 8), pattern(8, pair.theirs));
         pair.flush("a put");
@@ -411,7 +411,7 @@ fn drops(pair: &mut Pair) {
     assert_eq!(pair.endpoint.check(), Ok(()));
 }
 
-/// What a put writes leaves by the network interface: by a counter of the kernel, which counts soft-RoCE's packets too.
+/// The bytes of puts leave by the network interface: checked with a counter of the kernel, which counts soft-RoCE's packets too.
 fn traffic(pair: &mut Pair) {
     const PUTS: usize = 16;
     let offer = offer();
@@ -483,7 +483,7 @@ impl Trio {
         wait("a put", || self.sides[rank].bytes(0, 8) == value.to_ne_bytes(), || self.turn());
     }
 
-    /// The error handler hears that the connection to rank 1 is lost; that to rank 2 goes on.
+    /// The error handler is told that the connection to rank 1 is lost. The connection to rank 2 stays.
     fn first_is_lost(&self) {
         let (bad, good) = (&self.others[0].0, &self.others[1].0);
         let told = || {

@@ -17,7 +17,7 @@ use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
 
-/// What a rank that sleeps waits for.
+/// The events that a sleeping rank waits for.
 const ALL: Events = Events::RECEIVE.and(Events::SEND_COMPLETION);
 
 /// Two ranks, of which `near` writes into a ring of `far`'s, and has just written.
@@ -209,7 +209,7 @@ fn who_sleeps_has_its_ring_back_and_is_woken() {
     near.wire.receive(&mut |_| {});
     near.wire.push();
     wait("the ring", || far.wire.rings_lent() == 0, || _ = far.wire.receive(&mut |_| {}));
-    // Nothing ends a sleep but what is late.
+    // Only a late event ends a sleep.
     let sleeps = |_| {
         arm(&mut far);
         !wakes(&far.wire, 100)
@@ -270,14 +270,14 @@ fn who_was_refused_does_not_sleep_when_there_is_room() {
         std::thread::sleep(Duration::from_secs(3));
         if polls {
             assert_eq!(near.wire.receive(&mut |_| {}), 0);
-            // A sleeper that waits for messages only is not woken by it, and does not take it away.
+            // A sleeper that waits for messages only is not woken by the room, and leaves it to be reported.
             assert!(near.wire.arm(Events::RECEIVE).is_ok(), "no message has come");
         }
         assert_eq!(near.wire.arm(ALL), Err(Error::Busy), "it would sleep, and there is room");
     }
 }
 
-/// A wire of rank 0, and one of each of so many others, that send to it.
+/// A wire of rank 0, and one of each of `count` other ranks, which send to rank 0.
 fn crowd(count: usize) -> (VerbsWire, Vec<(VerbsWire, u32)>) {
     let open = |rank| VerbsWire::open(&Device::new(rank, count + 1, &offer()).expect("opens"), FLOW).expect("opens");
     let far = open(0);
@@ -374,7 +374,7 @@ fn who_sends_computes_and_sleeps_misses_nothing() {
                 // Computes.
                 std::thread::sleep(Duration::from_micros(random() as u64 % 3000));
             }
-            // What comes may be leave to send more.
+            // An arrival may be credit to send more.
             stuck &= wire.receive(&mut |arrival| {
                 let from = peers.iter().position(|peer| *peer == arrival.from).expect("one of them");
                 assert!(arrival.data == message(from, came[from]), "rank {rank}: number {} of {from}", came[from]);

@@ -16,7 +16,7 @@ const CHANNELS: [Channel; 3] = [Channel::Message, Channel::Request, Channel::Rep
 pub(super) struct End {
     pub(super) wire: VerbsWire,
     pub(super) peer: u32,
-    /// What came, by channel.
+    /// Messages that came, by channel.
     pub(super) came: [Vec<Vec<u8>>; 3],
 }
 
@@ -47,7 +47,7 @@ impl End {
         send(&self.wire, self.peer, channel, bytes)
     }
 
-    /// Handles what came. Credits that are due stay so: none goes in a message of its own before a push.
+    /// Handles the messages that came. Credits that are due stay due: none goes in a message of its own before a push.
     pub(super) fn take(&mut self) {
         let came = &mut self.came;
         self.wire.receive(&mut |arrival| came[arrival.channel as usize].push(arrival.data.to_vec()));
@@ -119,7 +119,7 @@ fn flood(flow: FlowLimits) {
         };
         let mut told = false;
         let start = std::time::Instant::now();
-        // Who has all goes on, for the other's sake.
+        // A rank that has all messages goes on, since the other may need its progress.
         while finished.load(Ordering::SeqCst) < 2 {
             for channel in CHANNELS {
                 let sent = &mut sent[channel as usize];

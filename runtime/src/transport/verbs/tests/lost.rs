@@ -15,10 +15,10 @@ use crate::transport::verbs::{Device, VerbsWire};
 use crate::transport::wire::{Channel, Wire};
 use crate::transport::{Error, RemoteKey};
 
-/// What a rank that sleeps waits for.
+/// The events that a sleeping rank waits for.
 const ALL: Events = Events::RECEIVE.and(Events::SEND_COMPLETION);
 
-/// Two ranks, and by which number the second knows the first, and the first the second.
+/// Two ranks, then the second's number for the first, and the first's number for the second.
 fn two() -> ([Device; 2], [VerbsWire; 2], [u32; 2]) {
     let devices = [0, 1].map(|rank| Device::new(rank, 2, &offer()).expect("opens"));
     let [far, near] = devices.each_ref().map(open);
@@ -215,7 +215,7 @@ fn messages_of_an_interface_come_though_the_next_has_its_number() {
     let again = open(&device);
     assert_eq!(Address::decode(&again.address()).expect("an address").peer(), address.peer());
     let peer = again.resolve(&far.address()).expect("a good address");
-    // The far rank makes no progress; its connecting thread answers.
+    // The rank `far` makes no progress; its connecting thread answers.
     say(&again, peer, b"three");
     acknowledged(&again, peer);
     let start = Instant::now();

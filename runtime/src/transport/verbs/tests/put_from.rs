@@ -25,7 +25,7 @@ fn a_long_put_from_symmetric_memory_is_read_by_the_device_alone() {
         world.barrier()?;
         if world.rank() == 0 {
             let allow = |flags| {
-                // SAFETY: whole pages of this array, which nobody touches meanwhile.
+                // SAFETY: whole pages of this array, which no other code touches meanwhile.
                 unsafe { mprotect(start.add(first).cast(), size_of_val(&values[..]), flags) }.expect("whole pages");
             };
             allow(MprotectFlags::empty());

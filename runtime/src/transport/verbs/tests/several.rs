@@ -1,4 +1,4 @@
-//! Several interfaces of one rank: what each has of its own, and what all hear.
+//! Tests with several interfaces of one rank: the state that each has for itself, and the events that concern all.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -187,7 +187,7 @@ fn an_address_never_reaches_the_next_interface() {
         wait("a connection that nobody answers for", lost, turn);
     }
     assert_eq!((next.bytes(0, 8), kept.bytes(0, 8)), (2u64.to_ne_bytes().into(), 1u64.to_ne_bytes().into()));
-    // What was asked of it in vain is no connection.
+    // A question that the interface did not answer has made no connection.
     let back = next.interface.connect(&kept.interface.address()).expect("connects");
     for (end, from, to, value) in
         [(&to_kept, &asker, &kept, 3u64), (&to_next, &asker, &next, 4), (&back, &next, &kept, 5)]
@@ -210,7 +210,7 @@ fn a_device_that_fails_ends_the_connections_of_all() {
     }
     // They have seen how their connections came.
     turn();
-    // The device tells each thing once: here to the first.
+    // The device reports each event once: here to the first interface.
     here.board().hear_fault(rdma_core_sys::IBV_EVENT_DEVICE_FATAL);
     for end in &ends {
         wait("the loss", || end.check() == Err(Error::ConnectionReset), turn);

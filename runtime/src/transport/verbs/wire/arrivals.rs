@@ -1,4 +1,4 @@
-//! What has arrived and was not handled: frames in receive buffers, messages of peers that were lost since, and notices.
+//! Arrivals that were not handled yet: frames in receive buffers, messages of peers that were lost since, and notices.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ struct Kept {
     data: Box<[u8]>,
 }
 
-/// Queues of what has arrived, oldest first. No queue is borrowed while a handler runs: it may poll, or find a loss.
+/// Queues of arrivals, oldest first. No queue is borrowed while a handler runs: the handler may poll, or find a loss.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// Completions of receives.

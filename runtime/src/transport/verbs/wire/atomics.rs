@@ -39,7 +39,7 @@ impl VerbsWire {
         wr
     }
 
-    /// An atomic of the device's for who waits for it: what the word held, if that comes in a moment.
+    /// Does an atomic by the device for a caller that waits for the result. Returns the former value of the word if it comes in a moment.
     #[inline(always)]
     pub(super) fn await_word(
         &self,

@@ -19,7 +19,7 @@ impl Backlog {
         self.0.borrow().is_empty()
     }
 
-    /// All of them; who is noted from here on is served in the poll after.
+    /// Takes all noted peers. A peer that is noted after this is served in the next poll.
     pub fn take(&self) -> Vec<u32> {
         self.0.take()
     }

@@ -59,7 +59,7 @@ impl VerbsWire {
         Ok(link)
     }
 
-    /// A request waits here after a fence: looks whether what it waits for has ended meanwhile.
+    /// Called when a request waits here after a fence: checks whether the operations that it waits for have ended.
     #[cold]
     fn try_release(&self, peer: u32, link: &Link) -> Result<()> {
         // An atomic without a result reports nothing by itself.
@@ -87,7 +87,7 @@ impl VerbsWire {
         Ok(())
     }
 
-    /// Takes over what the connecting thread has done.
+    /// Takes over the connections that the connecting thread has changed.
     #[cold]
     pub(super) fn take_over_changes(&self) {
         let links = self.peers.iter();
@@ -119,17 +119,17 @@ impl VerbsWire {
             Stage::Ready => {
                 link.forget_loss();
                 if !self.losses.are_being_read() {
-                    // What came by the connection before.
+                    // Reads the frames that came by the connection before.
                     self.read_completions();
                     if link.raw() == pair.raw || link.error().is_some() {
                         return;
                     }
                 }
-                // What was under way on a connection that the peer has given up will not be done.
+                // Requests in flight on a connection that the peer has given up will not be done.
                 if !link.requests.holds(|then| then != Then::Idle) {
                     self.keep_what_came(peer, link);
                     if link.error().is_some() {
-                        // It sent what no rank sends.
+                        // The peer sent bytes that no rank sends.
                         return;
                     }
                     link.requests.drain();
@@ -145,7 +145,7 @@ impl VerbsWire {
         }
     }
 
-    /// The peer cannot be reached any more: ends all that is under way.
+    /// The peer cannot be reached any more: ends all that is in flight.
     pub(super) fn lose(&self, peer: u32, why: &str) {
         let link = self.link_or_none(peer);
         let Some(link) = link else { return };
@@ -166,7 +166,7 @@ impl VerbsWire {
         self.peers.get(peer)
     }
 
-    /// Takes the connection apart; what is under way ends with `error`.
+    /// Takes the connection apart. Requests in flight end with `error`.
     pub(super) fn end(&self, peer: u32, link: &Link, error: Error) {
         link.fail(error);
         link.break_off();
@@ -185,7 +185,7 @@ impl VerbsWire {
     }
 
     /// Waits until the device is done with the blocks of `tickets`, which their owner wants back. Breaking the connection
-    /// would be at once, but others have operations on it: only if the peer does not answer it is lost.
+    /// would end that at once, but other endpoints have operations on it: the connection is broken only if the peer does not answer.
     #[cold]
     pub(super) fn await_blocks(&self, peer: u32, tickets: &[u64]) {
         let Some(link) = self.link_or_none(peer) else { return };
@@ -222,7 +222,7 @@ impl VerbsWire {
         if let Some(peer) = self.peers.behind(number) {
             return Some(peer);
         }
-        // The peer asked, and nobody here has looked since.
+        // The peer has asked for a connection, and no code here has looked since.
         let peer = self.connector.board.peer_of(number)?;
         let link = self.link(peer);
         self.refresh(peer, link);

@@ -1,10 +1,10 @@
-//! What the device and the system report, in words for the user.
+//! Reports of the device and the system, as error texts for the user.
 
 use rdma_core_sys::*;
 
 use crate::transport::error::Error;
 
-/// What the system said when something of the device's was to be made, and what to do about it.
+/// The error of the system when an object of the device could not be made, and what the user can do.
 pub fn io(error: std::io::Error) -> Error {
     Error::Io(match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN | libc::EPERM) => {

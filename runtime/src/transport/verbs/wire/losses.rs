@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 /// taken apart afterwards.
 #[derive(Debug, Default)]
 pub struct Losses {
-    /// Completions are being read. Nobody may read later ones before these are handled.
+    /// Completions are being read. No code may read later ones before these are handled.
     reading: Cell<bool>,
     /// Peers that were lost meanwhile.
     ending: RefCell<Vec<u32>>,

@@ -181,8 +181,8 @@ impl VerbsWire {
         self.receives.offer(&self.connector.board.shared, wc.wr_id);
     }
 
-    /// Takes what has come from this peer, before all that is known of its connection goes: the peer may have been told
-    /// that it arrived.
+    /// Takes the messages that have come from this peer, before the state of its connection is dropped: the peer may have been told
+    /// that they arrived.
     pub(super) fn keep_what_came(&self, peer: u32, link: &Link) {
         let its = self.arrivals.remove_all(|pair| self.peers.behind(pair) == Some(peer));
         let mut keep = |arrival: Arrival<'_>| self.arrivals.keep(arrival);
@@ -196,7 +196,7 @@ impl VerbsWire {
         self.take_from_ring(peer, link, &mut keep);
     }
 
-    /// Handles one received frame; what was written before it was sent has been taken.
+    /// Handles one received frame. Ring messages that were written before the frame was sent have been taken.
     pub(super) fn deliver(&self, peer: u32, link: &Link, wc: &ibv_wc, sink: &mut dyn FnMut(Arrival<'_>)) {
         link.rings.frame_handled();
         let bytes = self.receives.frame(wc);
@@ -210,7 +210,7 @@ impl VerbsWire {
                 if channel == Channel::Message && ring::fits(bytes.len() + ring::HEAD) {
                     self.count_towards_ring(peer, link);
                 }
-                // The buffer is wanted for what comes next.
+                // The buffer is needed for the next message.
                 let keep = || Retained::new(Box::<[u8]>::from(bytes));
                 sink(Arrival { from: peer, channel, id, data: bytes, keep: Some(&keep) });
                 self.consumed(peer, link, channel);

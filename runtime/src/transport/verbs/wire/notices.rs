@@ -1,7 +1,7 @@
 //! Puts with a notice: RDMA writes with an immediate word, which takes a receive buffer and completes at the target.
 //!
 //! Receive buffers are all peers' together, and a put never waits for a target that computes: a peer has as many notices
-//! under way as [`NOTICES`], and learns with a notice of the other way, or with one of its own, how many were taken.
+//! in flight as [`NOTICES`], and learns with a notice of the other way, or with one of its own, how many were taken.
 
 use rdma_core_sys::*;
 

@@ -19,7 +19,7 @@ pub(super) fn number(peer: u32, index: u64) -> u64 {
 }
 
 impl VerbsWire {
-    /// What a read or atomic of one word has brought.
+    /// Takes the word that a read or an atomic has fetched.
     #[inline(always)]
     pub(super) fn take_word(&self, link: &Link, small: u32) -> u64 {
         link.requests.read_done();
@@ -69,7 +69,7 @@ impl VerbsWire {
         }
     }
 
-    /// Takes what the device has to tell; gives how many requests it reported.
+    /// Takes the device's completions. Returns how many requests it reported.
     #[inline]
     pub(super) fn read_completions(&self) -> usize {
         let mut room = [MaybeUninit::uninit(); 16];
@@ -131,7 +131,7 @@ impl VerbsWire {
             .board
             .with_connection(peer, |now| now.is_some_and(|now| now.pair.number() != wc.qp_num))
         {
-            // The peer gave this connection up and has asked for the next, which must not be lost by it.
+            // The peer has given this connection up and has asked for the next one, which must not count as lost because of this error.
             self.refresh(peer, link);
         } else {
             self.lose(peer, status(wc.status));
@@ -216,7 +216,7 @@ impl VerbsWire {
         Error::ConnectionReset
     }
 
-    /// A request that does nothing but report for those before it.
+    /// Posts a request that does nothing but report for the earlier ones.
     pub(super) fn ask_for_report(&self, peer: u32, link: &Link) {
         if link.requests.wants_report() && !link.raw().is_null() && link.requests.has_room(1) {
             let mut wr = request(IBV_WR_RDMA_WRITE, &mut []);

@@ -1,8 +1,8 @@
 //! Messages from busy peers: RDMA writes into a ring that this rank polls, instead of sends.
 //!
 //! A rank lends a ring to a peer that sent many small messages since this rank last slept. The peer writes messages that
-//! fit into the ring and sends the others. A write raises no completion at the receiver, so it wakes nobody: before a rank
-//! sleeps it asks for its rings back.
+//! fit into the ring and sends the others. A write raises no completion at the receiver, so it does not wake the receiver: before a
+//! rank sleeps it asks for its rings back.
 //!
 //! ```text
 //! receiver                              sender

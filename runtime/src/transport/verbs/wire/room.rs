@@ -1,9 +1,9 @@
-//! Room for requests: whether some was refused, and whether some has come since. A caller who was refused sleeps until there is room,
-//! and reports are read wherever this interface makes progress.
+//! Room for requests: whether a request was refused, and whether room has come since. A caller whose request was refused sleeps until there
+//! is room, and reports are read wherever this interface makes progress.
 
 use std::cell::Cell;
 
-/// Room that was asked for in vain.
+/// Whether a request was refused for lack of room, and whether room has come since.
 #[derive(Debug, Default)]
 pub struct Room {
     is_wanted: Cell<bool>,
@@ -11,12 +11,12 @@ pub struct Room {
 }
 
 impl Room {
-    /// There was none.
+    /// Called when a request was refused.
     pub fn refuse(&self) {
         self.is_wanted.set(true);
     }
 
-    /// There may be some again.
+    /// Called when there may be room again.
     #[inline(always)]
     pub fn gain(&self) {
         if self.is_wanted.get() {
@@ -24,7 +24,7 @@ impl Room {
         }
     }
 
-    /// Whether there may be some for who was refused. Told once.
+    /// Whether there may be room for a caller whose request was refused. Returns `true` once.
     pub fn take(&self) -> bool {
         let has_come = self.has_come.take();
         if has_come {

@@ -1,4 +1,4 @@
-//! What a sleeping caller waits on: one descriptor that becomes readable with a completion, a change of a connection, or the
+//! The descriptor that a sleeping caller waits on: it becomes readable with a completion, a change of a connection, or the
 //! end of a nap.
 
 use std::cell::Cell;
@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_micros(200);
 /// Each further nap is twice as long; this is how many times the length doubles.
 const DOUBLED: u32 = 6;
 
-/// The descriptor, and what it gathers.
+/// The descriptor, and the descriptors that it gathers.
 #[derive(Debug)]
 pub struct Sleep {
     events: Events,

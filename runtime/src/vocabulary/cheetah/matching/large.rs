@@ -21,7 +21,7 @@ const EAGER: usize = 8 << 10;
 /// Fetches that go on at a time. Chosen, as for LAPI's.
 const ACTIVE: usize = 8;
 
-/// Large values under way.
+/// Large values in flight.
 #[derive(Default)]
 pub(super) struct Large {
     /// Offered values that were not fetched, by number.
@@ -157,7 +157,7 @@ impl Inner {
         engine.answer(to, || engine.send_or_keep(to, id::MATCHING_FETCHED, number, &[]));
     }
 
-    /// Goes on with what is being fetched. A value that has come takes its place among the messages, and meets its request.
+    /// Makes progress with values that are being fetched. A value that has come takes its place among the messages, and meets its request.
     pub(super) fn advance_large(&self, world: &World) {
         let mut place = 0;
         while place < ACTIVE {

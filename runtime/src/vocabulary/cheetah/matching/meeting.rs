@@ -2,7 +2,8 @@
 //!
 //! A function runs where its value meets its request: in the handler of the message, or in the call of `request`. Three things
 //! defer it, to the queue `ready`: another function or handler is running, a call polls that runs no functions (`held`), or
-//! functions are in the queue already. Whoever runs a function then runs the queue; what is left, the next poll runs.
+//! functions are in the queue already. The thread that runs a function then runs the queue; the next poll runs functions that
+//! are left.
 
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::{Entry, HashMap};
@@ -20,7 +21,7 @@ use crate::hash::Mixer;
 use crate::message::id;
 use crate::world::World;
 
-/// What values and requests meet by: handler object and tag, and the sender.
+/// The key by which values and requests meet: handler object, tag, and sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     heading: u64,
@@ -48,14 +49,14 @@ pub(super) fn heading(object: u32, tag: i32) -> u64 {
     u64::from(object) << 32 | u64::from(tag as u32)
 }
 
-/// What waits for its counterpart, and functions that wait to run.
+/// Values and requests that wait for their counterparts, and functions that wait to run.
 #[derive(Default)]
 pub(in super::super) struct Matching {
     queues: RefCell<Queues>,
     pub(super) large: Large,
     /// A function is running.
     running: Cell<bool>,
-    /// Calls under way that poll and run no function.
+    /// Calls that poll at present, and run no function.
     held: Cell<usize>,
     /// The engine has it as a background task.
     is_task: Cell<bool>,
@@ -79,7 +80,7 @@ struct Queues {
 const SPARE: usize = 32;
 const SPARE_ROOM: usize = 64;
 
-/// What waits under one key. Requests and a first message that has come do not wait together.
+/// The values or requests that wait under one key. Requests and a first message that has come do not wait together.
 #[derive(Default)]
 struct Meeting {
     messages: VecDeque<Message>,
@@ -92,7 +93,7 @@ impl Meeting {
     }
 }
 
-/// What was sent.
+/// The value that was sent.
 pub(super) enum Message {
     Here(Value),
     /// A large value that is being fetched, by its number.
@@ -298,7 +299,7 @@ impl Inner {
         }
     }
 
-    /// A value meets its request, or waits for it. Called by the handler of its message.
+    /// A value meets its request, or waits for one. Called by the handler of the value's message.
     #[inline]
     fn arrive_bytes(self: &Rc<Self>, key: Key, bytes: &[u8]) {
         let request = self.matching.queues.borrow_mut().take_request(key);
@@ -332,7 +333,7 @@ impl Inner {
         }
     }
 
-    /// A large value has come, or never will. It and those behind it meet the requests that wait for them.
+    /// A large value has come, or never will. It and the values behind it meet the requests that wait for them.
     pub(super) fn landed(&self, key: Key, number: u64, value: Option<Value>) {
         let mut queues = self.matching.queues.borrow_mut();
         let queues = &mut *queues;
@@ -355,7 +356,7 @@ impl Inner {
         }
     }
 
-    /// A request meets its value, or waits for it.
+    /// A request meets its value, or waits for one.
     pub(super) fn request(self: &Rc<Self>, key: Key, request: Request) -> Result<()> {
         let value = {
             let mut queues = self.matching.queues.borrow_mut();
@@ -378,14 +379,14 @@ impl Inner {
         outcome.map_err(|why| Error::BadMessage { from, why })
     }
 
-    /// Runs it after what is ready already.
+    /// Runs the function after those that are ready already.
     #[cold]
     fn defer(self: &Rc<Self>, ready: Ready) {
         self.matching.queues.borrow_mut().ready.push_back(ready);
         self.keep_going();
     }
 
-    /// Lets polls go on with what is ready and what is being fetched.
+    /// Lets polls run functions that are ready and make progress with values that are being fetched.
     pub(super) fn keep_going(self: &Rc<Self>) {
         if !self.matching.is_task.replace(true)
             && let Some(world) = &*self.world.borrow()
@@ -429,7 +430,7 @@ impl Inner {
     }
 }
 
-/// Goes on with fetches, and runs functions that were deferred and that nobody runs.
+/// Makes progress with fetches, and runs deferred functions that no other call runs.
 impl Background for Inner {
     fn advance(&self) -> bool {
         let matching = &self.matching;

@@ -1,4 +1,4 @@
-//! What runs when a value has come.
+//! The function that runs when a value has come.
 
 use std::ffi::c_void;
 

@@ -200,7 +200,7 @@ fn a_send_never_waits_for_its_receiver() {
                             matching.send(1, 2, &vec![value; LARGE / 4]).expect("send");
                         }
                     }
-                    // What is kept takes no room from others: this would wait for the receiver.
+                    // Kept messages take no room from others: otherwise this call would wait for the receiver.
                     controller.ainvoke(1, nothing, &[1; 100], None).expect("ainvoke");
                     sent.store(1, Ordering::Release);
                 } else {

@@ -1,4 +1,4 @@
-//! The bytes of values, aligned for what C++ programs make in them.
+//! The bytes of values, aligned for the objects that C++ programs make in them.
 
 use std::mem::MaybeUninit;
 
@@ -6,7 +6,7 @@ use crate::error::{CalledAt, Error, Result};
 
 /// Values of up to this many bytes need no allocation.
 pub(super) const INLINE: usize = 64;
-/// What values are aligned to: as memory of `malloc` is on the machines that there are.
+/// The alignment of values: that of memory from `malloc` on present machines.
 type Unit = u128;
 
 /// The bytes of a value, aligned to 16 bytes. Those of a small one are part of it, so its address changes when it is moved.
@@ -74,7 +74,7 @@ impl Value {
         }
     }
 
-    /// Bytes of it.
+    /// Bytes of the value.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
     pub fn len(&self) -> usize {

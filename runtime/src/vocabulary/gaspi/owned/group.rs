@@ -27,7 +27,7 @@ pub struct Group<'g> {
     id: GroupId,
 }
 
-/// What [`Group::allreduce`] combines: `i32`, `u32`, `f32`, `f64`, `i64`, `u64`.
+/// The types that [`Group::allreduce`] combines: `i32`, `u32`, `f32`, `f64`, `i64`, `u64`.
 pub trait Element: Copy + Send + sealed::Bytes {}
 
 mod sealed {

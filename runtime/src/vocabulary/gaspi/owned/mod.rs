@@ -1,8 +1,8 @@
 //! GASPI's queues, segments, notifications and groups as owned values.
 //!
-//! [`Gaspi`] is the working phase of a [`Process`]. What it makes has no numbers: a function that gets a [`Queue`] posts on this queue and
-//! waits for it, and can reach no other. Values borrow what they stand on, so a segment outlives its notifications, and the
-//! working phase outlives its segments and queues.
+//! [`Gaspi`] is the working phase of a [`Process`]. The values that it makes have no numbers: a function that gets a [`Queue`] posts on
+//! this queue and waits for it, and can reach no other queue. Values borrow the values that they depend on, so a segment outlives its
+//! notifications, and the working phase outlives its segments and queues.
 //!
 //! A drop does what a careful program does before it gives something back; each type says what that is, and what a drop cannot do. A drop
 //! cannot return an error: it logs it. [`Queue::close`], [`Segment::close`] and [`Gaspi::finish`] return it.
@@ -10,8 +10,8 @@
 //! # Time limits
 //!
 //! Every call that waits for other processes has a [`Timeout`]. A call that may be repeated, such as [`Queue::wait`], fails with
-//! [`codes::TIMEOUT`] and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posting on
-//! a queue has no limit: on mapped memory it waits for nobody, and over a network until there is room for one request more.
+//! [`codes::TIMEOUT`] and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posting on a
+//! queue has no limit: on mapped memory it does not wait, and over a network until there is room for one request more.
 
 mod group;
 mod notification;
@@ -30,7 +30,7 @@ use super::config::Config;
 use super::process::Process;
 use super::types::{Code, GROUP_ALL, GroupId, QueueId, Rank, Result, State, Timeout};
 
-/// What a [`Resumable`] does with a time limit. After [`codes::TIMEOUT`] it is called again.
+/// The call of a [`Resumable`] with a time limit. After [`codes::TIMEOUT`] it is called again.
 type Step<'a, R> = Box<dyn FnMut(Timeout) -> Result<R> + Send + 'a>;
 
 /// A call that is made in as many parts as its time limits need, and takes effect once.
@@ -71,7 +71,7 @@ pub struct Resumable<'a, R> {
     step: Step<'a, R>,
 }
 
-/// What a [`Resumable`] has come to.
+/// The outcome of a [`Resumable`].
 #[derive(Debug)]
 pub enum Outcome<'a, R> {
     /// It is complete.
@@ -119,9 +119,9 @@ impl<R> std::fmt::Debug for Resumable<'_, R> {
 
 /// The working phase of a process, from [`Gaspi::begin`] to [`Gaspi::finish`].
 ///
-/// Every call may be made from every thread. The [`Process`] stays usable: what it makes by number is apart from what is made here, unless a
-/// program guesses numbers. If the phase is ended by number, calls of what was made in it fail with [`codes::NOINIT`], and drops do nothing, also
-/// when another one has begun.
+/// Every call may be made from every thread. The [`Process`] stays usable: its numbered objects are separate from the values made here, unless a
+/// program guesses numbers. If the phase is ended through the [`Process`], calls on values that were made in the phase fail with
+/// [`codes::NOINIT`], and their drops do nothing, also when another phase has begun.
 ///
 /// A drop ends the working phase of this process, as [`Process::proc_term`] does. It cannot wait until the others have ended
 /// theirs, as [`Gaspi::finish`] does: what they still post to this process fails.
@@ -204,7 +204,7 @@ impl<'p> Gaspi<'p> {
     pub fn finish(self) -> Resumable<'p, ()> {
         let mut gaspi = self;
         Resumable::new(move |timeout| {
-            // All of it, and not the fields alone that are used here: those are copied, and the rest would be dropped.
+            // Captures the whole value: a closure that captured only the fields used here would copy these, and the rest would be dropped.
             let gaspi = &mut gaspi;
             let process = gaspi.phase.process()?;
             process.barrier(GROUP_ALL, timeout)?;
@@ -279,7 +279,7 @@ impl<'p> Gaspi<'p> {
         self.phase.process()?.passive_receive(into.segment, into.offset, into.size, timeout)
     }
 
-    /// What this process knows of each: a failed operation with a process makes it [`State::Corrupt`].
+    /// This process's knowledge of each process: a failed operation with a process makes that [`State::Corrupt`].
     ///
     /// # Errors
     /// As [`Process::state_vec_get`].
@@ -303,7 +303,7 @@ impl std::fmt::Debug for Gaspi<'_> {
     }
 }
 
-/// What becomes of an error in a drop.
+/// Handles an error in a drop.
 fn log(outcome: Result<()>, doing: &'static str) {
     match outcome {
         // The working phase was ended by number.

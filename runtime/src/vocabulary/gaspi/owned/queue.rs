@@ -76,7 +76,7 @@ impl<'g> Queue<'g> {
         self.phase.process()
     }
 
-    /// Posts a write. What was written may be changed after a [`Queue::wait`].
+    /// Posts a write. The source may be changed after a [`Queue::wait`].
     ///
     /// # Errors
     /// As [`Process::write`].
@@ -92,8 +92,8 @@ impl<'g> Queue<'g> {
         self.process()?.read(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
     }
 
-    /// Posts a notification of `rank`, with a value that is not 0. Who sees it sees the writes that were posted before on this queue to
-    /// the same rank.
+    /// Posts a notification of `rank`, with a value that is not 0. A process that sees it sees the writes that were posted before on
+    /// this queue to the same rank.
     ///
     /// # Errors
     /// As [`Process::notify`].
@@ -101,7 +101,7 @@ impl<'g> Queue<'g> {
         self.process()?.notify(note(self.phase, signal, value)?, rank, self.id, Timeout::Block)
     }
 
-    /// Posts a write, and a notification after it at the same rank. Who sees the notification sees what was written.
+    /// Posts a write, and a notification after it at the same rank. A process that sees the notification sees the written bytes.
     ///
     /// # Errors
     /// As [`Process::write_notify`].
@@ -182,7 +182,7 @@ impl<'g> Queue<'g> {
     pub fn close(self) -> Resumable<'g, ()> {
         let mut queue = self;
         Resumable::new(move |timeout| {
-            // All of it: its fields alone would be copied, and the queue dropped.
+            // Captures the whole queue: otherwise its fields would be copied, and the queue would be dropped.
             let queue = &mut queue;
             queue.wait(timeout)?;
             queue.process()?.queue_delete(queue.id)?;

@@ -13,7 +13,7 @@ use super::{Gaspi, Notification, Notifications, Phase, Resumable, log};
 ///
 /// Several threads may use it at a time.
 ///
-/// A drop gives the memory of this process back. It waits until nothing of processes that live is under way to it. It is not collective: it
+/// A drop gives the memory of this process back. It waits until nothing of processes that live is in flight to it. It is not collective: it
 /// cannot know whether another process will still write here, which fails there. A barrier before it is the program's duty.
 pub struct Segment<'g> {
     phase: Phase<'g>,
@@ -44,7 +44,7 @@ pub struct Remote<'s> {
     of: PhantomData<&'s ()>,
 }
 
-/// What a process has of a segment that is being made.
+/// A process's part of a segment that is being made.
 #[derive(Clone, Copy)]
 pub(super) struct Half {
     group: GroupId,
@@ -54,7 +54,7 @@ pub(super) struct Half {
 
 #[derive(Clone, Copy)]
 enum Stage {
-    /// The other members know nothing of it.
+    /// The other members do not know about the segment.
     New,
     /// The members agree on a number.
     Number,
@@ -119,7 +119,7 @@ impl<'g> Maker<'g> {
         loop {
             let Stage::Part(id, own) = self.half.stage else {
                 self.half.stage = match process.agree_on_segment(group, timeout) {
-                    // Whoever has no memory for it tells the others.
+                    // A member that has no memory for the segment tells the others.
                     Ok(id) => {
                         Stage::Part(id, process.segment_alloc(id, size).err().map_or(codes::SUCCESS, |code| code.0))
                     }
@@ -196,7 +196,7 @@ impl Segment<'_> {
         Remote { rank, segment: self.id, offset, phase: self.phase.number, of: PhantomData }
     }
 
-    /// Copies bytes out. What a process is writing meanwhile may be there in part.
+    /// Copies bytes out. Of bytes that a process writes meanwhile, a part may be copied.
     ///
     /// # Errors
     /// As [`Process::segment_read`].
@@ -212,7 +212,7 @@ impl Segment<'_> {
         self.phase.process()?.segment_write(self.id, offset, bytes)
     }
 
-    /// The notification of this number, which has no other owner here. What has come for it before is still there.
+    /// The notification of this number, which has no other owner here. A value that has come before is still there.
     ///
     /// # Errors
     /// [`codes::INV_NOTIF_ID`](super::codes::INV_NOTIF_ID) if there is no such notification, or if it has an owner.
