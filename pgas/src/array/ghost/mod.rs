@@ -202,12 +202,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     ) -> Result<()> {
         let Some(mut halo) = self.halo.take() else { return Ok(()) };
         let progress = self.memory.progress();
-        let done = catch_unwind(AssertUnwindSafe(|| {
-            progress.within(call, || progress.check_own(call).and_then(|()| step(&mut halo, self)))
-        }));
+        let mut panicked = None;
+        let done = progress.within(call, || {
+            progress.check_own(call)?;
+            catch_unwind(AssertUnwindSafe(|| step(&mut halo, self))).unwrap_or_else(|panic| {
+                panicked = Some(panic);
+                Ok(())
+            })
+        });
         // After a panic too: if it is of a handler that ran while this rank waited for its neighbours, the next call finishes the exchange.
         self.halo = Some(halo);
-        done.unwrap_or_else(|panic| resume_unwind(panic))
+        panicked.map_or(done, |panic| resume_unwind(panic))
     }
 }
 
