@@ -190,13 +190,14 @@ pub(super) fn g51(task: &Task) {
             let (p, next) = (here.p, here.next());
             ok("create", p.segment_create(S, 1 << 16, GROUP_ALL, Block));
             for number in 0..config.queue_size_max {
-                ok("write", p.write(part(0, 8 * u64::from(number), 8), next, 0, Block));
+                // From where nobody writes.
+                ok("write", p.write(part(40_000, 8 * u64::from(number), 8), next, 0, Block));
             }
             assert_eq!(p.queue_size(0), Ok(config.queue_size_max));
-            fails(codes::QUEUE_FULL, p.write(part(0, 100, 8), next, 0, Block));
+            fails(codes::QUEUE_FULL, p.write(part(40_000, 100, 8), next, 0, Block));
             fails(codes::QUEUE_FULL, p.notify(note(2, 1), next, 0, Block));
             ok("wait", p.wait(0, Block));
-            ok("write", p.write(part(0, 100, 8), next, 0, Block));
+            ok("write", p.write(part(40_000, 100, 8), next, 0, Block));
             ok("wait", p.wait(0, Block));
         });
     }
