@@ -158,6 +158,9 @@ impl Pool {
                     let _ = refused.set((cores[number], error));
                 }
             });
+        } else if let Ok(allowed) = bellwether_runtime::allowed_cores() {
+            // They inherit the binding of a simulated rank. A refusal leaves them as they are.
+            builder = builder.start_handler(move |_| drop(rustix::thread::sched_setaffinity(None, &allowed)));
         }
         let threads = builder.build().map_err(|error| Error::Os {
             doing: "starting the threads of a pool",
@@ -232,7 +235,7 @@ impl std::fmt::Debug for Pool {
 
 /// Cores that this thread may run on, in order.
 fn allowed_cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None).ok();
+    let set = bellwether_runtime::allowed_cores().ok();
     let cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.as_ref().is_some_and(|set| set.is_set(*core)));
     let cores: Vec<usize> = cores.collect();
     if cores.is_empty() { vec![0] } else { cores }
@@ -415,6 +418,22 @@ mod tests {
             Ok(())
         });
         outcomes.expect("runs").into_iter().collect::<Result<()>>().expect("runs");
+    }
+
+    /// The ranks of a simulated job are bound to one core, which is not their pool's share.
+    #[test]
+    fn pools_of_simulated_ranks_have_as_many_threads_as_elsewhere() {
+        let threads = |world: &bellwether_runtime::World| {
+            let cores = |pool: &Pool| {
+                let set = || rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count());
+                pool.threads.broadcast(|_| set())
+            };
+            Ok::<_, Error>((Pool::new(world)?.threads(), cores(&Pool::with_threads(world, 2)?)))
+        };
+        let sim = bellwether_runtime::Simulated::new(crate::sim::Config::new(1, 1));
+        let simulated = sim.run(threads).expect("runs");
+        let elsewhere = bellwether_runtime::threads(1, threads).expect("runs");
+        assert_eq!(simulated[0].as_ref().expect("made"), elsewhere[0].as_ref().expect("made"));
     }
 
     #[test]

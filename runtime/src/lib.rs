@@ -41,6 +41,8 @@ pub use crate::settings::{
     Values as SettingValues,
 };
 pub use crate::team::{And, Max, Min, Operator, Or, Pending, Product, Sum, Team, Xor};
+#[doc(hidden)]
+pub use crate::thread::allowed_cores;
 pub use crate::transport::AtomicOp;
 pub use crate::world::{
     Arm, AtomicElement, Bell, Builder, Completion, ContextWakeUp, Counter, Driver, Event, Fetched, Mapped, Operation,

@@ -1,7 +1,37 @@
-//! Which thread this is, and threads that serve a rank.
+//! Which thread this is, which cores it may run on, and threads that serve a rank.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+thread_local! {
+    /// The cores before [`stay_on_one_core`].
+    static ALLOWED: RefCell<Option<CpuSet>> = const { RefCell::new(None) };
+}
+
+/// The cores that the program lets this thread run on.
+///
+/// # Errors
+/// Those of sched_getaffinity(2).
+pub fn allowed_cores() -> std::io::Result<CpuSet> {
+    match ALLOWED.with_borrow(Clone::clone) {
+        Some(cores) => Ok(cores),
+        None => Ok(sched_getaffinity(None)?),
+    }
+}
+
+/// Binds this thread to `core`. [`allowed_cores`] stays as it is, so that nothing takes the job for one that has this core only. Where
+/// the system refuses, the thread stays unbound.
+pub fn stay_on_one_core(core: usize) {
+    let Ok(allowed) = allowed_cores() else { return };
+    let mut one = CpuSet::new();
+    one.set(core);
+    if sched_setaffinity(None, &one).is_ok() {
+        ALLOWED.set(Some(allowed));
+    }
+}
 
 /// Starts a thread, and returns when it runs. By then the system has allocated everything that the thread's start needs: a later shortage
 /// of memory fails the call that asks for memory, and does not end the process from within the thread's start.
@@ -65,5 +95,20 @@ mod tests {
         assert_eq!((here.0, there.0), (here.1, there.1), "a thread keeps its token");
         assert!(here.0 != 0 && there.0 != 0);
         assert_ne!(here.0, there.0);
+    }
+
+    #[test]
+    fn a_thread_that_is_bound_keeps_its_allowed_cores() {
+        let before = allowed_cores().expect("told");
+        let bound = std::thread::spawn(move || {
+            let core = rustix::thread::sched_getcpu();
+            // Twice: the second time must not take the one core for all that it may run on.
+            stay_on_one_core(core);
+            stay_on_one_core(core);
+            let now = sched_getaffinity(None).expect("told");
+            assert!(now.count() == 1 && now.is_set(core));
+            allowed_cores().expect("told") == before
+        });
+        assert!(bound.join().expect("no panic"));
     }
 }

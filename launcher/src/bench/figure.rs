@@ -170,7 +170,8 @@ impl Figure {
     }
 }
 
-fn verdict(met: bool) -> &'static str {
+/// Whether a bar is met, for programs to read.
+pub fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "missed" }
 }
 

@@ -38,9 +38,14 @@ fn scatter(summary: Summary) -> String {
     format!("{} .. {}", number(summary.p10), number(summary.p90))
 }
 
+/// Whether a bar is met, for people to see.
+pub fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}
+
 fn bar(figure: &Figure) -> String {
-    let verdict = |(what, met)| format!("{what}: {}", if met { "met" } else { "MISSED" });
-    figure.checks().into_iter().map(verdict).collect::<Vec<_>>().join(", ")
+    let check = |(what, met)| format!("{what}: {}", verdict(met));
+    figure.checks().into_iter().map(check).collect::<Vec<_>>().join(", ")
 }
 
 fn rival(figure: &Figure, name: &str) -> String {

@@ -354,7 +354,7 @@ impl JobMemory {
 
     /// Adds the cores that this thread may run on.
     fn note_cores(&self) {
-        let Ok(set) = rustix::thread::sched_getaffinity(None) else { return };
+        let Ok(set) = crate::thread::allowed_cores() else { return };
         for core in (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)) {
             let core = core % CORES_MAX;
             self.header().cores[core / 64].fetch_or(1 << (core % 64), Ordering::Relaxed);

@@ -71,6 +71,9 @@ impl Simulated {
     /// Runs `program` on every rank, and returns what each returned, in order. Call it once for each `Simulated`: the virtual
     /// clock is not reset.
     ///
+    /// Each rank is a thread, and one of them runs at a time, all on the same core. Threads and processes that a rank starts inherit
+    /// this binding, except those of a `Pool`.
+    ///
     /// # Errors
     /// As [`crate::threads`].
     ///

@@ -108,7 +108,8 @@ fn all_make_a_segment_under_one_number() {
 fn segments_come_and_go_while_others_put_to_them() {
     everywhere(|world| {
         let (me, n) = (world.rank(), world.size());
-        let rounds = if n > 3 { 2 } else { 12 };
+        let full = std::env::var_os("ROWS_FULL").is_some();
+        let rounds = if n > 3 || !full { 2 } else { 12 };
         let owner = 0;
         // Which number is open; told by the symmetric heap, so that the others race with the close.
         let board = world.alloc::<u64>(2)?;
@@ -341,6 +342,9 @@ impl Drop for Vast {
 
 #[test]
 fn more_than_four_gibibytes_go_in_one_call() {
+    if std::env::var_os("ROWS_FULL").is_none() {
+        return eprintln!("skipped: set ROWS_FULL to run it");
+    }
     watchdog();
     let pass = |world: &World, context: Option<&ThreadContext>| -> Result<()> {
         let mut memory = Vast::new();

@@ -10,8 +10,9 @@ use clap::Args;
 
 use self::peer::{Peer, Program};
 use self::work::{Outcome, Work};
-use super::figure::Summary;
+use super::figure::{self, Summary};
 use super::folder::Folder;
+use super::table;
 use crate::example::{Example, OWN_PROFILE};
 
 /// Measure the examples beside other systems' programs for the same work.
@@ -53,6 +54,11 @@ pub struct App {
     /// Print one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Also print the bar of each ratio, the most that this project allows for it on two free cores, and whether it is met: for its own
+    /// tests. On a noisy machine a missed bar proves nothing
+    #[arg(long)]
+    bars: bool,
 
     /// Tiny problems: whether it works, not how fast
     #[arg(long, hide = true)]
@@ -146,6 +152,12 @@ impl App {
         Ok(Measured { work, ours: ours.into_iter().map(|outcome| outcome.seconds).collect(), rivals })
     }
 
+    /// The bar of this ratio and whether it is met, if bars are asked for and it has one.
+    fn bar(&self, work: Work, peer: Peer, ratio: f64) -> Option<(f64, bool)> {
+        let most = work.bar(peer, self.ranks).filter(|_| self.bars)?;
+        Some((most, ratio <= most))
+    }
+
     fn table(&self, all: &[Measured]) -> String {
         let plural = if self.ranks == 1 { "" } else { "s" };
         let mut text = format!(
@@ -163,7 +175,10 @@ impl App {
             }
             for (peer, theirs) in &measured.rivals {
                 let (name, value, ratio) = (peer.name(), work.shown(median(theirs)), ratio(&measured.ours, theirs));
-                text += &format!("{start}  {name:<7}{value:>10.2}{ratio:>8.2}\n");
+                let bar = self.bar(work, *peer, ratio).map_or_else(String::new, |(most, met)| {
+                    format!("  ratio ≤ {}: {}", table::number(most), table::verdict(met))
+                });
+                text += &format!("{start}  {name:<7}{value:>10.2}{ratio:>8.2}{bar}\n");
                 start = format!("{:35}", "");
             }
         }
@@ -181,8 +196,13 @@ impl App {
         let line = |(peer, theirs): &(Peer, Vec<f64>)| {
             let mut line = common.clone();
             line["peer"] = peer.name().into();
+            let ratio = ratio(&measured.ours, theirs);
             line["theirs"] = work.shown(median(theirs)).into();
-            line["ratio"] = ratio(&measured.ours, theirs).into();
+            line["ratio"] = ratio.into();
+            if let Some((most, met)) = self.bar(work, *peer, ratio) {
+                line["most"] = most.into();
+                line["bar"] = figure::verdict(met).into();
+            }
             format!("{line}\n")
         };
         measured.rivals.iter().map(line).collect()
@@ -226,7 +246,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_neighbouring_turns() {
-        let app = App { programs: vec![], ranks: 2, against: vec![], rounds: 3, json: false, quick: true };
+        let app = App { programs: vec![], ranks: 2, against: vec![], rounds: 3, json: false, bars: false, quick: true };
         let rivals = vec![(Peer::Fftw, vec![4e-3, 40e-3, 8e-3]), (Peer::Mpi, vec![1e-3, 10e-3, 1e-3])];
         let measured = [
             Measured { work: Work::Transpose, ours: vec![2e-3, 20e-3, 2e-3], rivals },
@@ -240,5 +260,36 @@ mod tests {
         let lines = app.lines(&measured[0]);
         let line: serde_json::Value = serde_json::from_str(lines.lines().nth(1).expect("a line a peer")).expect("JSON");
         assert_eq!((line["peer"].as_str(), line["ratio"].as_f64()), (Some("mpi"), Some(2.0)));
+    }
+
+    #[test]
+    fn bars_are_held_against_the_ratio_where_they_are_asked_for() {
+        let measured =
+            |work, peer, theirs: f64| Measured { work, ours: vec![9e-3], rivals: vec![(peer, vec![theirs])] };
+        // At the bar of 0.95 and beyond it, and at that of two thirds; the other two have none.
+        let all = [
+            measured(Work::Cg, Peer::Petsc, 9e-3 / 0.95),
+            measured(Work::Cg, Peer::Petsc, 9e-3 / 0.96),
+            measured(Work::Heat2d, Peer::Mpi, 9e-3 / 0.66),
+            measured(Work::Bfs, Peer::Mpi, 1e-3),
+        ];
+        let verdicts = |arguments: &[&str]| {
+            let app = parse(arguments);
+            let table = app.table(&all);
+            let of_table = table.lines().skip(3).map(|line| line.split_once("≤ ").map(|(_, bar)| bar.to_owned()));
+            let of_lines = all.iter().map(|measured| {
+                let line: serde_json::Value = serde_json::from_str(&app.lines(measured)).expect("JSON");
+                line.get("bar").map(|verdict| verdict.as_str().expect("a text").to_owned())
+            });
+            (of_table.collect::<Vec<_>>(), of_lines.collect::<Vec<_>>())
+        };
+        let texts = |texts: [Option<&str>; 4]| texts.map(|text| text.map(str::to_owned)).to_vec();
+        let table = texts([Some("0.950: met"), Some("0.950: MISSED"), Some("0.667: met"), None]);
+        let lines = texts([Some("met"), Some("missed"), Some("met"), None]);
+        assert_eq!(verdicts(&["--bars"]), (table, lines));
+        let none = texts([None; 4]);
+        assert_eq!(verdicts(&[]), (none.clone(), none.clone()));
+        // No bar on three ranks.
+        assert_eq!(verdicts(&["--bars", "-n", "3"]), (none.clone(), none));
     }
 }

@@ -79,6 +79,16 @@ impl Work {
         }
     }
 
+    /// The most that the ratio to this peer may be on two cores. `None`: no bar.
+    pub fn bar(self, peer: Peer, ranks: usize) -> Option<f64> {
+        match (self, peer, ranks) {
+            // Half as fast again.
+            (Work::Heat2d, Peer::Mpi, 1 | 2) => Some(1.0 / 1.5),
+            (Work::Cg, Peer::Petsc, 1 | 2 | 4) => Some(0.95),
+            _ => None,
+        }
+    }
+
     /// The unit of [`Work::shown`].
     pub fn unit(self) -> &'static str {
         match self {
