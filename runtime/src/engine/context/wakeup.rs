@@ -10,11 +10,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use once_cell::sync::OnceCell;
 use rustix::event::{EventfdFlags, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
@@ -36,7 +37,7 @@ pub(super) struct Sleepers {
     /// Whether the context's networks are armed.
     armed: AtomicBool,
     /// The sources that make the descriptors readable. Made with the first descriptor.
-    sources: OnceLock<Sources>,
+    sources: OnceCell<Sources>,
     /// Tasks that wait, by data and vtable of their wakers.
     tasks: Mutex<HashMap<(usize, usize), Waker>>,
 }
@@ -124,10 +125,12 @@ impl StreamWakeup {
             return Err(Error::InvalidArgument { operation: DOING, why });
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let signals = Arc::new(rustix::event::eventfd(0, flags).map_err(os("eventfd"))?);
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let alarm = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(os("timerfd_create"))?;
-        let sources = stream.sleepers.sources.get_or_init(|| Sources { signals, alarm });
+        let sources = stream.sleepers.sources.get_or_try_init(|| {
+            let signals = Arc::new(rustix::event::eventfd(0, flags).map_err(os("eventfd"))?);
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let alarm = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(os("timerfd_create"))?;
+            Ok::<_, Error>(Sources { signals, alarm })
+        })?;
         let gathered = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
         let add = |descriptor: BorrowedFd<'_>| {
             epoll::add(&gathered, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
