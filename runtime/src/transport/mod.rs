@@ -83,7 +83,7 @@ pub use self::worker::Worker;
 /// Active-message ids an interface knows.
 pub const MESSAGE_IDS: usize = 32;
 
-/// A function that is told of endpoints whose peer is gone: the endpoint's index, and why. Called once for each endpoint.
+/// A function that gets the index of an endpoint whose peer is gone, and why. Called once for each endpoint.
 pub type ErrorHandler = Box<dyn Fn(u32, Error)>;
 
 /// A function that takes the notices of puts ([`Endpoint::put_notify`]).
@@ -248,7 +248,7 @@ pub trait Interface: 'static {
     /// [`Error::InvalidParam`] for an id that is not below [`MESSAGE_IDS`].
     fn set_handler(&self, id: u8, handler: Option<MessageHandler>) -> Result<()>;
 
-    /// Sets the function that is told of lost peers.
+    /// Sets the function that is called when a peer is lost.
     fn set_error_handler(&self, handler: Option<ErrorHandler>);
 
     /// Sets the function that takes the notices of puts, during progress. It may read memory, and must call nothing of this interface.

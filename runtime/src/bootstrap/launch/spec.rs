@@ -195,7 +195,7 @@ pub trait Hooks {
     }
 }
 
-/// Hooks of a job that has no memory in common: no environment is handed out, and no rank is told of deaths.
+/// Hooks of a job that has no memory in common: no environment is handed out, and ranks do not hear of deaths.
 #[derive(Debug, Default)]
 pub struct NoHooks;
 

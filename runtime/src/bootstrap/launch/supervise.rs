@@ -409,7 +409,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
 
     /// Records that a rank has ended like this. Its `process` has been taken.
     fn note_end(&mut self, number: usize, ended: Ended) {
-        // Ask before the peers are told of the end: they may leave at once because of it, and then no rank would seem to miss this one.
+        // Asked before the peers hear of the end: they may leave at once because of it, and then nobody is left who misses this rank.
         let membership = self.hooks.membership(number);
         let missed = membership == Membership::Joined && self.others_go_on();
         let panicked = self.hooks.has_panicked(number);

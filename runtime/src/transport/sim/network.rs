@@ -301,7 +301,7 @@ impl Network {
     }
 
     /// Breaks the connections to `peer` of the interfaces that `rank` has open beside its own, those of its contexts, for good. Frames and
-    /// operations in flight on them are lost; only `rank` is told of the loss. The ranks' own connection goes on.
+    /// operations in flight on them are lost; only `rank` gets an error. The ranks' own connection goes on.
     pub fn disconnect_contexts(&self, rank: usize, peer: usize) {
         let mut state = self.state();
         let apart = own_nics(&state.config) as u32..state.nics.len() as u32;

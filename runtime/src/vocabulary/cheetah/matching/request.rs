@@ -44,7 +44,7 @@ pub struct RawRequest {
 impl RawRequest {
     /// `run` is called once, with the argument, the first of the value's bytes and their number. The bytes are aligned to 16 bytes and
     /// belong to `run` until it returns. It returns how many bytes it needs, `usize::MAX` for more than there are: then it has done
-    /// nothing with them, and the context is told of a [`BadMessage`](crate::Error::BadMessage). If no value comes before
+    /// nothing with them, and the context gets a [`BadMessage`](crate::Error::BadMessage). If no value comes before
     /// the request is dropped, `give_up` is called with the argument instead.
     ///
     /// # Safety
