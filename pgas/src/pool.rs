@@ -160,7 +160,9 @@ impl Pool {
             });
         } else if let Ok(allowed) = bellwether_runtime::allowed_cores() {
             // They inherit the binding of a simulated rank. A refusal leaves them as they are.
-            builder = builder.start_handler(move |_| drop(rustix::thread::sched_setaffinity(None, &allowed)));
+            builder = builder.start_handler(move |_| {
+                let _ = rustix::thread::sched_setaffinity(None, &allowed);
+            });
         }
         let threads = builder.build().map_err(|error| Error::Os {
             doing: "starting the threads of a pool",

@@ -428,6 +428,7 @@ impl Kind {
             "crowded-computing" => ratio(1.15),
             "wake-epoll" => ratio(1.3),
             "footprint-tcp-peer" => Bar { value: Some(65536.0), ..Bar::default() },
+            "footprint-verbs-peer" => Bar { value: Some(16384.0), ..Bar::default() },
             "idle-core" => Bar { value: Some(100e-6), ..Bar::default() },
             _ => Bar::default(),
         }
