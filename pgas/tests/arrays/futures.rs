@@ -1,6 +1,8 @@
 //! Futures that are still there when their phase or their array ends: they change nothing and read nothing from then on,
 //! whether they are waited for, dropped or forgotten.
 
+mod plain;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,26 +18,26 @@ use bellwether_runtime::Transport;
 use bellwether_runtime::transport::Memory;
 use bellwether_tests::watchdog;
 
-use super::support::LIMIT;
+use super::support::{LIMIT, seeds};
 
 /// Elements of the arrays here: more at a rank than there are requests of one get under way at a time.
 pub const ELEMENTS: usize = 600;
 /// What an owner adds to its elements when they are its own: no future may see it.
-const OWNERS: u64 = 1_000_000;
+pub const OWNERS: u64 = 1_000_000;
 
-type Late = Pin<Box<dyn Future<Output = Result<Vec<u64>>>>>;
+pub type Late = Pin<Box<dyn Future<Output = Result<Vec<u64>>>>>;
 type Array = GlobalArray<u64, 1, Shared>;
 type Maker = fn(&World, &Array) -> Result<Vec<Late>>;
 
-fn late<R: 'static>(posted: Posted<R>, values: fn(R) -> Vec<u64>) -> Late {
+pub fn late<R: 'static>(posted: Posted<R>, values: fn(R) -> Vec<u64>) -> Late {
     Box::pin(async move { posted.await.map(values) })
 }
 
-fn one(value: u64) -> Vec<u64> {
+pub fn one(value: u64) -> Vec<u64> {
     vec![value]
 }
 
-fn none((): ()) -> Vec<u64> {
+pub fn none((): ()) -> Vec<u64> {
     Vec::new()
 }
 
@@ -48,9 +50,19 @@ fn pointer(world: &World, array: &Array) -> Result<GlobalPtr<u64>> {
     array.pointer(world.size() - 1)
 }
 
+/// Attempts until there is room.
+pub fn tried<R>(world: &World, mut attempt: impl FnMut() -> Result<R>) -> Result<R> {
+    loop {
+        match attempt() {
+            Err(Error::WouldBlock { .. }) => drop(world.poll()?),
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Every way to post something to an array.
 #[expect(clippy::single_range_in_vec_init, reason = "a box of one dimension")]
-const MAKERS: [(&str, Maker); 17] = [
+const MAKERS: [(&str, Maker); 21] = [
     ("fetch_update", |world, array| {
         last(world).iter().map(|i| Ok(late(array.fetch_update_async(*i, |x| x + 1000)?, one))).collect()
     }),
@@ -69,11 +81,34 @@ const MAKERS: [(&str, Maker); 17] = [
     ("get of a view", |_, array| Ok(vec![late(array.view([1..ELEMENTS])?.get_patch_async()?, |values| values)])),
     ("get of a pointer", |world, array| Ok(vec![late(pointer(world, array)?.get_async(world)?, one)])),
     ("put of a pointer", |world, array| Ok(vec![late(pointer(world, array)?.put_async(world, 1000)?, none)])),
-    ("fetch_add of a pointer", |world, array| {
-        Ok(vec![late(pointer(world, array)?.fetch_add_async(world, 1000)?, one)])
+    ("atomics of pointers", |world, array| {
+        let at = pointer(world, array)?;
+        Ok(vec![
+            late(at.fetch_add_async(world, 1000)?, one),
+            late(at.add(1).swap_async(world, 1000)?, one),
+            late(at.add(2).compare_swap_async(world, (3 * world.size() - 1) as u64, 1000)?, one),
+            late(at.add(3).fetch_and_async(world, 1000)?, one),
+            late(at.add(4).fetch_or_async(world, 1000)?, one),
+            late(at.add(5).fetch_xor_async(world, 1000)?, one),
+        ])
     }),
     ("get of a slice", |world, array| {
         Ok(vec![late(pointer(world, array)?.slice(ELEMENTS / world.size()).get_async(world)?, |values| values)])
+    }),
+    ("put of a slice", |world, array| {
+        let count = ELEMENTS / world.size();
+        Ok(vec![late(pointer(world, array)?.slice(count).put_async(world, &vec![1000; count])?, none)])
+    }),
+    ("try_put", |world, array| {
+        last(world).iter().map(|i| Ok(late(tried(world, || array.try_put_async(*i, 1000))?, none))).collect()
+    }),
+    ("put of a view", |_, array| {
+        Ok(vec![late(array.view([1..ELEMENTS])?.put_patch_async(&[1000; ELEMENTS - 1])?, none)])
+    }),
+    ("strided put", |world, array| {
+        let count = ELEMENTS / world.size() / 2;
+        let slice = pointer(world, array)?.slice(2 * count);
+        Ok(vec![late(slice.put_strided_async(world, 0, 2, &vec![1000; count])?, none)])
     }),
     ("strided get", |world, array| {
         let count = ELEMENTS / world.size() / 2;
@@ -92,11 +127,21 @@ const MAKERS: [(&str, Maker); 17] = [
 
 /// What becomes of the futures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub enum Fate {
     /// They are waited for when all is over.
     Kept,
     Dropped,
     Forgotten,
+}
+
+impl Fate {
+    pub fn befalls(self, futures: &mut Vec<Late>) {
+        match self {
+            Fate::Kept => {}
+            Fate::Dropped => futures.clear(),
+            Fate::Forgotten => futures.drain(..).for_each(std::mem::forget),
+        }
+    }
 }
 
 /// What becomes of the array.
@@ -172,11 +217,7 @@ fn outlives(world: &World, (name, maker): (&str, Maker), fate: Fate, next: Next)
     let layout = Layout::cyclic([ELEMENTS], world.size())?;
     let array = GlobalArray::from_fn(world, layout.clone(), |[i]| i as u64)?.share(world)?;
     let mut futures = if world.rank() == 0 { maker(world, &array)? } else { Vec::new() };
-    match fate {
-        Fate::Kept => {}
-        Fate::Dropped => futures.clear(),
-        Fate::Forgotten => futures.drain(..).for_each(std::mem::forget),
-    }
+    fate.befalls(&mut futures);
     let mut array = match next {
         Next::Localized | Next::SharedAgain => array.localize(world)?,
         Next::Dropped => {
@@ -185,7 +226,7 @@ fn outlives(world: &World, (name, maker): (&str, Maker), fate: Fate, next: Next)
         }
     };
     // What only put or changed the elements at once happens nevertheless, also where there was no room for it yet.
-    let happens = matches!(name, "fetch_add" | "swap" | "compare_swap" | "put");
+    let happens = matches!(name, "fetch_add" | "swap" | "compare_swap" | "put" | "try_put");
     if happens && fate == Fate::Dropped && next == Next::Localized && world.rank() == world.size() - 1 {
         let wanted = |i: usize| if name == "fetch_add" { i as u64 + 1000 } else { 1000 };
         assert!(array.iter().all(|([i], x)| *x == wanted(i)), "{what}: something that was let go did not happen");
@@ -216,7 +257,7 @@ fn outlives(world: &World, (name, maker): (&str, Maker), fate: Fate, next: Next)
 }
 
 /// What is left gives what was there in its phase, or says that the phase is over.
-fn finish(world: &World, what: &str, futures: &mut Vec<Late>) -> Result<()> {
+pub fn finish(world: &World, what: &str, futures: &mut Vec<Late>) -> Result<()> {
     for future in futures.drain(..) {
         match world.block_on(future) {
             Ok(values) => assert!(values.iter().all(|value| *value < OWNERS), "{what}: it read what its owner wrote"),
@@ -229,7 +270,7 @@ fn finish(world: &World, what: &str, futures: &mut Vec<Late>) -> Result<()> {
 
 #[test]
 fn no_future_of_an_array_outlives_its_phase() {
-    on_all("futures outlive their phase", 3, |world| {
+    on_all("futures outlive their phase", seeds(), |world| {
         for maker in MAKERS {
             for fate in [Fate::Kept, Fate::Dropped, Fate::Forgotten] {
                 outlives(world, maker, fate, Next::Localized)?;
@@ -242,7 +283,7 @@ fn no_future_of_an_array_outlives_its_phase() {
 
 #[test]
 fn no_future_of_an_array_outlives_its_memory() {
-    on_all("futures outlive their array", 3, |world| {
+    on_all("futures outlive their array", seeds(), |world| {
         for maker in MAKERS {
             for fate in [Fate::Kept, Fate::Dropped, Fate::Forgotten] {
                 outlives(world, maker, fate, Next::Dropped)?;
@@ -270,31 +311,6 @@ pub fn is_left_alone(world: &World, what: &str, array: &GlobalArray<u64, 1, Loca
 pub fn in_place_of<T>(world: &World, old: T) -> Result<GlobalArray<u64, 1, Local>> {
     drop(old);
     GlobalArray::from_fn(world, Layout::cyclic([ELEMENTS], world.size())?, |[i]| i as u64 + OWNERS)
-}
-
-#[test]
-fn no_future_of_plain_memory_outlives_it() {
-    on_all("futures outlive plain memory", 5, |world| {
-        let target = world.size() - 1;
-        for kept in [true, false] {
-            let plain = world.alloc::<u64>(ELEMENTS)?;
-            let mut updates = Vec::new();
-            if world.rank() == 0 {
-                updates.extend((0..100).map(|i| plain.fetch_update_async(target, i, |x| x + 1)));
-                updates.extend((0..100).map(|i| plain.fetch_add_async(target, i, 1)));
-                updates.extend((0..100).map(|i| plain.compare_swap_async(target, i, 0, 7)));
-            }
-            if !kept {
-                updates.clear();
-            }
-            let array = in_place_of(world, plain)?;
-            for update in updates {
-                assert!(update.wait().or_else(over)? < OWNERS, "it read what is another array's");
-            }
-            is_left_alone(world, "plain memory", &array)?;
-        }
-        Ok(())
-    });
 }
 
 #[test]

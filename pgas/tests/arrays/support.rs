@@ -8,6 +8,11 @@ use bellwether_tests::watchdog;
 
 pub const LIMIT: Duration = Duration::from_secs(600);
 
+/// Seeds of tests that take long: three with `ROWS_FULL`, which `ci/test full` sets.
+pub fn seeds() -> u64 {
+    if std::env::var_os("ROWS_FULL").is_some() { 3 } else { 1 }
+}
+
 /// Runs `body` on thread ranks and on simulated ones; each run ends within the limit.
 #[track_caller]
 pub fn everywhere(name: &str, body: impl Fn(&World) -> Result<()> + Sync) {

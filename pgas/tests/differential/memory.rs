@@ -1,16 +1,53 @@
 //! Plain memory of elements of 0 to 64 bytes: puts, gets and atomics, at once and as futures, of one element, of slices, of pieces,
 //! with bells and signals, and by pointers.
 
+use std::collections::BTreeSet;
+
 use bellwether::{Bell, GlobalPtr, GlobalSlice, Piece, Pod, Posted, Result, Symmetric, Word, World};
 
+use crate::common::is_full;
 use crate::plan::{Plan, Under, many, nothing, one};
+use crate::{TURNS, ranks, turn};
 
 /// Elements at each rank that one rank acts on.
-const PART: usize = 24;
+pub const PART: usize = 24;
 /// Parts of these, of which each future of a batch has one.
 const CELL: usize = 6;
 
-type Part = (&'static str, fn(&World, &mut Plan) -> Result<()>);
+/// Seeds that are always tried. All parts come with more than one rank among them.
+pub const SEEDS: u64 = 6;
+/// Bytes of an element: all sizes up to this.
+const LARGEST: usize = 64;
+
+/// What one type of elements does.
+struct Part {
+    name: String,
+    /// The size of elements whose puts and gets it makes.
+    bytes: Option<usize>,
+    run: fn(&World, &mut Plan) -> Result<()>,
+}
+
+impl Part {
+    fn of<T>(run: fn(&World, &mut Plan) -> Result<()>) -> Part {
+        let bytes = size_of::<T>();
+        Part { name: format!("{bytes} bytes"), bytes: Some(bytes), run }
+    }
+
+    fn named(name: &str, run: fn(&World, &mut Plan) -> Result<()>) -> Part {
+        Part { name: name.into(), bytes: None, run }
+    }
+}
+
+/// A part for each of these types, and for arrays of so many bytes.
+macro_rules! sizes {
+    ($($type:ty),*; $($bytes:literal)*) => {
+        vec![
+            Part::of::<()>(plain::<()>),
+            $(Part::of::<$type>(sized::<$type>),)*
+            $(Part::of::<[u8; $bytes]>(sized::<[u8; $bytes]>),)*
+        ]
+    };
+}
 
 /// Atomics at once and as futures, and updates.
 macro_rules! atomics {
@@ -54,53 +91,70 @@ macro_rules! atomics {
     }};
 }
 
-pub fn script(world: &World, plan: &mut Plan) -> Result<()> {
-    let mut parts: Vec<Part> = vec![
-        ("()", plain::<()>),
-        ("1 byte", sized::<u8>),
-        ("2 bytes", sized::<u16>),
-        ("3 bytes", sized::<[u8; 3]>),
-        ("4 bytes", sized::<u32>),
-        ("5 bytes", sized::<[u8; 5]>),
-        ("7 bytes", sized::<[u8; 7]>),
-        ("8 bytes", sized::<u64>),
-        ("9 bytes", sized::<[u8; 9]>),
-        ("12 bytes", sized::<[u32; 3]>),
-        ("16 bytes", sized::<[u64; 2]>),
-        ("24 bytes", sized::<[u64; 3]>),
-        ("31 bytes", sized::<[u8; 31]>),
-        ("32 bytes", sized::<[u64; 4]>),
-        ("33 bytes", sized::<[u8; 33]>),
-        ("47 bytes", sized::<[u8; 47]>),
-        ("48 bytes", sized::<[u64; 6]>),
-        ("49 bytes", sized::<[u8; 49]>),
-        ("63 bytes", sized::<[u8; 63]>),
-        ("64 bytes", sized::<[u64; 8]>),
-        ("atomics of u32", |world, plan| atomics!(u32, world, plan)),
-        ("atomics of i64", |world, plan| atomics!(i64, world, plan)),
-        ("atomics of u64", |world, plan| atomics!(u64, world, plan)),
-        ("updates of f32", |world, plan| updates(world, plan, |a: f32, b| a.max(b), |bits| (bits % 1000) as f32)),
-        ("updates of f64", |world, plan| updates(world, plan, |a: f64, b| a.min(b), |bits| (bits % 1000) as f64)),
+fn parts() -> Vec<Part> {
+    let mut parts: Vec<Part> = sizes![
+        u8, u16, u32, u64, [u32; 3], [u64; 2], [u64; 3], [u64; 4], [u64; 6], [u64; 8];
+        3 5 6 7 9 10 11 13 14 15 17 18 19 20 21 22 23 25 26 27 28 29 30 31 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47
+        49 50 51 52 53 54 55 56 57 58 59 60 61 62 63
     ];
-    while parts.len() > if plan.effort == 1 { 2 } else { 9 } {
-        parts.swap_remove(plan.all.below(parts.len()));
+    parts.extend([
+        Part::named("atomics of u32", |world, plan| atomics!(u32, world, plan)),
+        Part::named("atomics of i64", |world, plan| atomics!(i64, world, plan)),
+        Part::named("atomics of u64", |world, plan| atomics!(u64, world, plan)),
+        Part::named("updates of f32", |world, plan| {
+            updates(world, plan, |a: f32, b| a.max(b), |bits| (bits % 1000) as f32)
+        }),
+        Part::named("updates of f64", |world, plan| {
+            updates(world, plan, |a: f64, b| a.min(b), |bits| (bits % 1000) as f64)
+        }),
+    ]);
+    parts
+}
+
+/// The parts of a seed: seeds in a row with more than one rank share them out. Of those that take long, without `ROWS_FULL`, two.
+fn chosen(seed: u64, effort: usize, is_full: bool) -> Vec<Part> {
+    let mut parts: Vec<Part> = parts().into_iter().skip(turn(seed)).step_by(TURNS).collect();
+    if effort == 1 && !is_full {
+        let shift = seed as usize % parts.len();
+        parts.rotate_left(shift);
+        parts.truncate(2);
     }
-    for (name, part) in parts {
-        plan.about(name);
-        part(world, plan)?;
+    parts
+}
+
+pub fn script(world: &World, plan: &mut Plan) -> Result<()> {
+    for part in chosen(plan.seed, plan.effort, is_full()) {
+        plan.about(part.name);
+        (part.run)(world, plan)?;
     }
     Ok(())
 }
 
-/// Where a call goes, and how far: nearly always inside what this rank acts on.
-#[derive(Debug, Clone, Copy)]
-struct Aim {
-    rank: usize,
-    start: usize,
-    count: usize,
+#[test]
+fn every_size_is_compared_between_ranks() {
+    let sizes: BTreeSet<usize> = parts().iter().filter_map(|part| part.bytes).collect();
+    assert_eq!(sizes, (0..=LARGEST).collect());
+    // Whole runs, with and without `ROWS_FULL`, and with it those of fragments of a byte.
+    for (effort, is_full) in [(3, true), (2, false), (1, true)] {
+        let come: BTreeSet<String> = (1..=SEEDS)
+            .filter(|seed| ranks(*seed) > 1)
+            .flat_map(|seed| chosen(seed, effort, is_full).into_iter().map(|part| part.name))
+            .collect();
+        let missing: Vec<String> =
+            parts().into_iter().map(|part| part.name).filter(|name| !come.contains(name)).collect();
+        assert!(missing.is_empty(), "never compared between ranks: {missing:?}");
+    }
 }
 
-fn aim(world: &World, plan: &mut Plan, first: usize, most: usize) -> Aim {
+/// Where a call goes, and how far: nearly always inside what this rank acts on.
+#[derive(Debug, Clone, Copy)]
+pub struct Aim {
+    pub rank: usize,
+    pub start: usize,
+    pub count: usize,
+}
+
+pub fn aim(world: &World, plan: &mut Plan, first: usize, most: usize) -> Aim {
     let rank = plan.rank(world);
     let len = PART * world.size();
     match plan.own.below(30) {
@@ -116,16 +170,16 @@ fn aim(world: &World, plan: &mut Plan, first: usize, most: usize) -> Aim {
 }
 
 /// What there is of one type.
-struct Memory<T> {
-    data: Symmetric<T>,
+pub struct Memory<T> {
+    pub data: Symmetric<T>,
     /// As long, and only read.
-    source: Symmetric<T>,
-    signals: Symmetric<u64>,
-    bell: Bell,
+    pub source: Symmetric<T>,
+    pub signals: Symmetric<u64>,
+    pub bell: Bell,
 }
 
 impl<T: Pod> Memory<T> {
-    fn new(world: &World, plan: &mut Plan) -> Result<Memory<T>> {
+    pub fn new(world: &World, plan: &mut Plan) -> Result<Memory<T>> {
         let len = PART * world.size();
         let (data, source) = (world.alloc::<T>(len)?, world.alloc::<T>(len)?);
         source.write(0, &plan.values(len));
@@ -136,7 +190,7 @@ impl<T: Pod> Memory<T> {
     }
 
     /// What came of it all, once it is in effect everywhere.
-    fn tell(&self, world: &World, plan: &mut Plan) -> Result<()> {
+    pub fn tell(&self, world: &World, plan: &mut Plan) -> Result<()> {
         world.barrier()?;
         let mut here: Vec<T> = plan.values(self.data.len());
         self.data.read(0, &mut here);
@@ -150,14 +204,19 @@ impl<T: Pod> Memory<T> {
 /// What memory of any elements can do, also of none.
 fn plain<T: Pod>(world: &World, plan: &mut Plan) -> Result<()> {
     let memory = Memory::<T>::new(world, plan)?;
+    by_rank(world, plan, &memory)?;
+    memory.tell(world, plan)
+}
+
+fn by_rank<T: Pod>(world: &World, plan: &mut Plan, memory: &Memory<T>) -> Result<()> {
     for _ in 0..6 * plan.effort {
-        at_once(world, plan, &memory);
+        at_once(world, plan, memory);
     }
     for _ in 0..plan.effort {
         let under = cells(world).map(|cell| future(world, plan, &memory.data, cell)).collect();
         plan.wait_for(world, under)?;
     }
-    memory.tell(world, plan)
+    Ok(())
 }
 
 fn cells(world: &World) -> impl Iterator<Item = usize> + use<> {
@@ -182,8 +241,9 @@ fn at_once<T: Pod>(world: &World, plan: &mut Plan, memory: &Memory<T>) {
             plan.note("it", Ok(many(values)));
         }
         4 => {
-            let end = (count + plan.own.below(PART)).min(source.len() + plan.own.below(2));
-            let from = end.saturating_sub(count)..end;
+            // As many as are meant, also if there are fewer.
+            let end = (count + plan.own.below(PART)).min(source.len() + plan.own.below(2)).max(count);
+            let from = end - count..end;
             let outcome = data.put_from(rank, start, source, from.clone());
             plan.note_put(world, format!("put_from {from:?} {at:?}"), outcome);
         }
@@ -212,7 +272,7 @@ fn at_once<T: Pod>(world: &World, plan: &mut Plan, memory: &Memory<T>) {
 }
 
 /// Pieces that do not overlap: nobody says which of two puts to one place comes last.
-fn pieces(world: &World, plan: &mut Plan, first: usize, most: usize) -> Vec<Piece> {
+pub fn pieces(world: &World, plan: &mut Plan, first: usize, most: usize) -> Vec<Piece> {
     let mut start = first;
     let mut pieces = Vec::new();
     while start < first + most && pieces.len() < 5 {
@@ -231,7 +291,7 @@ fn wrong_now_and_then<T: Pod>(plan: &mut Plan, count: usize) -> Vec<T> {
     plan.values(count + more)
 }
 
-fn listed(pieces: &[Piece]) -> usize {
+pub fn listed(pieces: &[Piece]) -> usize {
     pieces.iter().map(|piece| piece.count).sum()
 }
 
@@ -265,8 +325,8 @@ fn future<T: Pod>(world: &World, plan: &mut Plan, data: &Symmetric<T>, cell: usi
 
 /// As [`plain`], and by pointers, which only elements with bytes have.
 fn sized<T: Pod>(world: &World, plan: &mut Plan) -> Result<()> {
-    plain::<T>(world, plan)?;
     let memory = Memory::<T>::new(world, plan)?;
+    by_rank(world, plan, &memory)?;
     for _ in 0..4 * plan.effort {
         by_pointer(world, plan, &memory.data)?;
     }
@@ -360,7 +420,7 @@ fn plan_value<T: Pod>(values: &[T]) -> T {
 }
 
 /// Numbers of elements, each once; now and then one that there is not.
-fn numbers(plan: &mut Plan, len: usize) -> Vec<usize> {
+pub fn numbers(plan: &mut Plan, len: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..len).collect();
     for _ in 0..plan.own.below(len) {
         numbers.swap_remove(plan.own.below(numbers.len()));
@@ -412,7 +472,7 @@ fn by_future<T: Pod>(
 }
 
 /// A future, or the error that came in its place.
-fn added<R: 'static>(
+pub fn added<R: 'static>(
     plan: &mut Plan,
     under: &mut Vec<Under>,
     what: String,

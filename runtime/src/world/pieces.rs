@@ -106,7 +106,8 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::WouldBlock`]: nothing was put. All other errors come from the returned [`Posted`].
     #[track_caller]
     pub fn try_put_pieces_async(&self, pieces: &[Piece], values: &[T]) -> Result<Posted<()>> {
-        self.pieces_now("try_put_pieces_async", pieces, || Ok(self.put_pieces_async(pieces, values)))
+        let posted = self.pieces_now("try_put_pieces_async", pieces, || Ok(self.put_pieces_async(pieces, values)))?;
+        Ok(posted.of_caller())
     }
 
     #[track_caller]
@@ -114,7 +115,7 @@ impl<T: Pod> Symmetric<T> {
         let routes = &self.engine().routes;
         let mut over_network =
             pieces.iter().filter(|piece| piece.rank < self.engine().size && !routes.is_mapped(piece.rank));
-        let Some(first) = over_network.next() else { return put() };
+        let Some(first) = over_network.next() else { return put().placed_here() };
         let count = over_network.fold(first.count, |count, piece| count.saturating_add(piece.count));
         let len = count.saturating_mul(size_of::<T>());
         self.engine().put_at_once(operation, first.rank, len, put).placed_here()

@@ -88,6 +88,17 @@ impl<R> Posted<R> {
         Posted { engine: OneThread::new(Rc::clone(engine)), doing, place, stage: OneThread::new(stage) }
     }
 
+    /// The same, as if the caller had made it: a future that another call of the library has posted.
+    #[track_caller]
+    pub(super) fn of_caller(mut self) -> Posted<R> {
+        self.place = self.engine.place();
+        match std::mem::replace(&mut *self.stage, Stage::Taken) {
+            Stage::Done(outcome) => *self.stage = Stage::Done(outcome.map_err(|error| error.only_at(self.place))),
+            stage => *self.stage = stage,
+        }
+        self
+    }
+
     fn advance(&mut self) -> Result<Option<R>> {
         match &mut *self.stage {
             Stage::Done(_) | Stage::Taken => match std::mem::replace(&mut *self.stage, Stage::Taken) {

@@ -163,7 +163,7 @@ impl<T: Pod> Symmetric<T> {
     /// [`Error::WouldBlock`](crate::Error::WouldBlock): nothing was put. All other errors come from the returned value.
     #[track_caller]
     pub fn try_put_async(&self, rank: usize, index: usize, value: T) -> Result<Posted<()>> {
-        self.put_now("try_put_async", rank, 1, 0, || Ok(self.put_async(rank, index, value)))
+        Ok(self.put_now("try_put_async", rank, 1, 0, || Ok(self.put_async(rank, index, value)))?.of_caller())
     }
 
     /// As [`Symmetric::put_slice_async`], but does not wait for room to post it.
@@ -173,7 +173,7 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn try_put_slice_async(&self, rank: usize, start: usize, values: &[T]) -> Result<Posted<()>> {
         let post = || Ok(self.put_slice_async(rank, start, values));
-        self.put_now("try_put_slice_async", rank, values.len(), 0, post)
+        Ok(self.put_now("try_put_slice_async", rank, values.len(), 0, post)?.of_caller())
     }
 
     /// As [`Symmetric::put_slice_signal`], but does not wait for room.
