@@ -28,12 +28,8 @@ fn alone() -> Command {
 
 impl Job {
     fn start(mut ring: Command, arguments: &[&str]) -> Job {
-        let mut watcher = ring
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut watcher =
+            ring.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut stdout = BufReader::new(watcher.stdout.take().expect("piped"));
         let mut pids = vec![watcher.id().to_string()];
         while pids.len() < 3 {

@@ -75,7 +75,10 @@ fn run() -> Result<()> {
                 catch_unwind(AssertUnwindSafe(waits)).expect_err("it waits for ever, but for the panic");
                 let start = Instant::now();
                 while !file.exists() {
-                    assert!(start.elapsed() < Duration::from_secs(60), "the caller was not told while its target lived");
+                    assert!(
+                        start.elapsed() < Duration::from_secs(60),
+                        "the caller was not told while its target lived"
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
             } else if world.rank() == caller {

@@ -51,9 +51,7 @@ fn message<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
             assert_eq!(world.call_plain(to(round), round, |_, round: u64| round + 1)?.wait()?, round + 1);
             Ok(())
         }),
-        "message" => {
-            Box::new(move |round| (0..20).try_for_each(|i| world.invoke(to(round), i, |_, _: u64| {})))
-        }
+        "message" => Box::new(move |round| (0..20).try_for_each(|i| world.invoke(to(round), i, |_, _: u64| {}))),
         "large" => Box::new(move |round| world.invoke(to(round), vec![round; ELEMENTS], |_, _| {})),
         "barrier" => Box::new(move |_| world.barrier()),
         "wait" => Box::new(move |_| {
@@ -86,9 +84,7 @@ fn memory<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
                 signals.wait_signal(0, round + 1).map(drop)
             })
         }
-        "atomic" => {
-            Box::new(move |round| (0..20).try_for_each(|_| memory.fetch_add(to(round), 0, 1).map(drop)))
-        }
+        "atomic" => Box::new(move |round| (0..20).try_for_each(|_| memory.fetch_add(to(round), 0, 1).map(drop))),
         "future" => Box::new(move |round| {
             let to = to(round);
             Posted::wait_all((0..8).map(|i| memory.put_async(to, i, round)))?;

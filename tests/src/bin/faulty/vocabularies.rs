@@ -74,26 +74,35 @@ pub fn lapi(run: &Run<'_>) -> Result<bool, Told> {
 pub fn gaspi(run: &Run<'_>) -> Result<bool, Told> {
     let process = Process::start(World::builder())?;
     run.note("started", "");
-    let gaspi = Gaspi::begin(&process, Config::default()).block()?;
-    let worked = gaspi_rounds(run, &gaspi);
-    let leaves = worked.map_err(|error| {
-        let states = gaspi.states().unwrap_or_default();
+    let leaves = gaspi_phase(run, &process).map_err(|error| {
+        // A call outside of the phase has no states.
+        let states = process.state_vec_get().unwrap_or_default();
         let lost = states.iter().enumerate().filter(|(_, state)| **state == State::Corrupt);
         let lost: Vec<String> = lost.map(|(rank, _)| format!("rank {rank} is gone")).collect();
         format!("{error}; {}", lost.join(", "))
     })?;
-    if leaves || run.strikes(super::When::Finish) {
+    if !leaves {
+        process.finish()?;
+    }
+    Ok(leaves)
+}
+
+fn gaspi_phase(run: &Run<'_>, process: &Process) -> Result<bool, Told> {
+    let gaspi = Gaspi::begin(process, Config::default()).block()?;
+    // A rank that is hit takes its phase with it, so that the states are there to be asked for.
+    let gaspi = std::mem::ManuallyDrop::new(gaspi);
+    if gaspi_rounds(run, &gaspi)? || run.strikes(super::When::Finish) {
         return Ok(true);
     }
-    gaspi.finish().block()?;
-    process.finish()?;
+    std::mem::ManuallyDrop::into_inner(gaspi).finish().block()?;
     Ok(false)
 }
 
 fn gaspi_rounds(run: &Run<'_>, gaspi: &Gaspi<'_>) -> Result<bool, Told> {
     let (rank, size) = (gaspi.rank(), gaspi.size());
     let next = (rank + 1) % size;
-    let segment = gaspi.segment(4096).block()?;
+    // A rank that is hit does not close it first: the others would find no segment, and no rank that is gone.
+    let segment = std::mem::ManuallyDrop::new(gaspi.segment(4096).block()?);
     let queue = gaspi.queue(Timeout::Block)?;
     let mut arrived = segment.notification(7)?;
     let leaves = run.rounds(|round| -> gaspi::Result<()> {
@@ -115,6 +124,8 @@ fn gaspi_rounds(run: &Run<'_>, gaspi: &Gaspi<'_>) -> Result<bool, Told> {
     })?;
     if !leaves {
         gaspi.all().barrier(Timeout::Block)?;
+        drop((queue, arrived));
+        std::mem::ManuallyDrop::into_inner(segment).close()?;
     }
     Ok(leaves)
 }

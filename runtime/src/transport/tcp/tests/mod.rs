@@ -593,7 +593,8 @@ impl Other {
             .expect("it starts");
         let stdout = std::io::BufReader::new(process.stdout.take().expect("piped"));
         let mut lines = stdout.lines().map_while(std::io::Result::ok);
-        let hex = lines.find_map(|line| Some(line.split_once("address ")?.1.to_owned())).expect("it says where it listens");
+        let hex =
+            lines.find_map(|line| Some(line.split_once("address ")?.1.to_owned())).expect("it says where it listens");
         let byte = |at: usize| u8::from_str_radix(&hex[2 * at..][..2], 16).expect("written below");
         Other { process, address: (0..hex.len() / 2).map(byte).collect() }
     }
