@@ -24,15 +24,14 @@ pub type Step<'w> = Box<dyn FnMut(u64) -> Result<()> + 'w>;
 /// # Panics
 /// If there is no such kind.
 pub fn step<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
-    let own = match kind {
+    match kind {
         "put" | "slice" | "get" | "bell" | "atomic" | "alloc" | "future" | "signal" => memory(kind, world),
         "reduce" | "broadcast" | "gather" | "values" | "team" | "split" | "pending" => collective(kind, world),
         "patch" | "exchange" | "plan" | "phase" | "sort" => array(kind, world),
         "queue" | "map" | "many" | "push" | "aggregate" => irregular(kind, world),
         "context" | "segment" | "operation" | "wakeup" => engine(kind, world),
         _ => message(kind, world),
-    };
-    own
+    }
 }
 
 /// The rank that is accessed in a round: another one, if there is one.
@@ -281,7 +280,7 @@ fn engine<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
                 let mut run = || {
                     std::thread::scope(|scope| {
                         let threads = contexts.each_mut().map(|context| scope.spawn(|| work(context)));
-                        threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+                        threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
                     })
                 };
                 let all: Result<()> = if round % 2 == 0 { world.serve_while(&mut run)? } else { run() };
