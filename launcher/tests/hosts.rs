@@ -261,6 +261,32 @@ fn what_the_ranks_get_of_the_environment() {
 }
 
 #[test]
+fn the_same_error_of_all_ranks_is_shown_once() {
+    let agent = Agent::new(PLAIN);
+    // A rank ends when all have started.
+    let text = |folder: &Path, end: &str| {
+        let folder = folder.display();
+        format!("touch {folder}/$BELLWETHER_RANK; until [ $(ls {folder} | wc -l) = 4 ]; do sleep 0.01; done; {end}")
+    };
+    let of = |end: &str| {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let done = run(agent.script(&["--grace", "60s"], &text(folder.path(), end)));
+        (done.err.lines().filter(|line| *line == "Error: no luck").count(), done)
+    };
+    // As `main` returns it. A rank that gets no processor between its words and its end has them shown: then again.
+    let end = "echo 'Error: no luck' >&2; exit 3";
+    let mut told = of(end);
+    for _ in 0..5 {
+        if told.0 > 1 {
+            told = of(end);
+        }
+    }
+    let (times, done) = told;
+    assert_eq!((times, done.code()), (1, 3), "{}", done.err);
+    assert_eq!(done.err.matches("bellwether: the error above came on all ranks").count(), 1, "{}", done.err);
+}
+
+#[test]
 fn signals_reach_the_ranks_of_all_hosts() {
     let agent = Agent::new(PLAIN);
     let text = "trap 'echo heard; exit 0' INT; echo ready; while :; do sleep 0.05; done";

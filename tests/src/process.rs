@@ -1,6 +1,6 @@
 //! Code that the tests that start processes share.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +58,9 @@ pub fn launched(program: &str, ranks: usize) -> Command {
     job
 }
 
+/// How often a launcher is started again that has started nothing.
+const AGAIN: usize = 9;
+
 /// Runs `command` to its end.
 ///
 /// # Panics
@@ -65,7 +68,7 @@ pub fn launched(program: &str, ranks: usize) -> Command {
 #[track_caller]
 pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     let mut outcome = run_once(command, limit);
-    for _ in 0..9 {
+    for _ in 0..AGAIN {
         // Open MPI starts nothing if another `mpirun`, which ends, removes the folder of both at that moment.
         if !outcome.stderr.contains("orte_session_dir failed") {
             break;
@@ -73,6 +76,26 @@ pub fn run(command: &mut Command, limit: Duration) -> Outcome {
         outcome = run_once(command, limit);
     }
     outcome
+}
+
+/// Starts a launcher with `ranks` ranks that run `ring hold`; also gives their process ids, in no order. It is started again if it ends before
+/// all ranks have told theirs: as in [`run`], or as Hydra does, which may die of SIGPIPE.
+///
+/// # Panics
+/// If that happens too often.
+#[track_caller]
+pub fn start_holding(command: &mut Command, ranks: usize) -> (Child, Vec<String>) {
+    for _ in 0..=AGAIN {
+        let mut job = command.stdout(Stdio::piped()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let lines = BufReader::new(job.stdout.take().expect("piped")).lines().map_while(Result::ok).take(ranks);
+        let pids: Vec<String> =
+            lines.filter_map(|line| Some(line.split_once(" is process ")?.1.trim().to_owned())).collect();
+        if pids.len() == ranks {
+            return (job, pids);
+        }
+        end(&mut job);
+    }
+    panic!("{command:?} starts nothing");
 }
 
 #[track_caller]

@@ -521,6 +521,34 @@ fn places_for_which_the_target_has_no_memory_are_an_error_at_both_ends() {
     ran.expect("runs");
 }
 
+/// A task that has left has not failed. Still nothing comes from it.
+#[test]
+fn no_fence_and_no_counter_waits_for_a_task_that_has_left() {
+    let _guard = watchdog::guard("a task that has left", LIMIT);
+    let program = |builder: Builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        lapi.handler(5, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+        lapi.gfence().expect("all are there");
+        if lapi.rank() == 2 {
+            return;
+        }
+        let lost = Code(codes::PEER_LOST);
+        if lapi.rank() == 0 {
+            // It may take some before it leaves.
+            let (handled, mut outcome) = (Arc::new(Counter::new()), Ok(0));
+            while outcome.is_ok() {
+                let sent = lapi.message(2, 5).data(vec![1; 100_000]).completion(&handled).send();
+                outcome = sent.and_then(|()| lapi.wait(&handled, 1));
+            }
+            assert_eq!(outcome, Err(lost));
+        }
+        assert_eq!(lapi.gfence(), Err(lost));
+        let text = lost.failure().expect("it is of the job").text;
+        assert!(text.contains("is gone"), "{text}");
+    };
+    Threads::new(3).build(program).expect("starts");
+}
+
 #[test]
 fn handlers_can_neither_block_nor_enter_a_collective() {
     const PRELUDE: &str = "#![allow(unused)]\n\

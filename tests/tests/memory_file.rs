@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use bellwether_tests::process::{Outcome, command, end, wait};
+use bellwether_tests::process::{Outcome, command, end, launched, wait};
 
+const RING: &str = env!("CARGO_BIN_EXE_ring");
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A job of two ranks that has started: of the process that watches them, and of them, the descriptors of its memory.
@@ -18,15 +19,17 @@ struct Job {
     stdout: BufReader<std::process::ChildStdout>,
 }
 
+/// A program that starts its own two ranks.
+fn alone() -> Command {
+    let mut ring = command(RING);
+    ring.env("BELLWETHER_RANKS", "2");
+    ring
+}
+
 impl Job {
-    fn start(arguments: &[&str]) -> Job {
-        let mut watcher = command(env!("CARGO_BIN_EXE_ring"))
-            .args(arguments)
-            .env("BELLWETHER_RANKS", "2")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+    fn start(mut ring: Command, arguments: &[&str]) -> Job {
+        let mut watcher =
+            ring.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
         let mut stdout = BufReader::new(watcher.stdout.take().expect("piped"));
         let mut pids = vec![watcher.id().to_string()];
         while pids.len() < 3 {
@@ -77,7 +80,7 @@ fn punch(path: &Path) {
 fn nobody_cuts_the_memory_of_a_job() {
     let folder = tempfile::tempdir().expect("a folder");
     let over = folder.path().join("over");
-    let job = Job::start(&["until", over.to_str().expect("text")]);
+    let job = Job::start(alone(), &["until", over.to_str().expect("text")]);
     for path in &job.memory {
         let cut = Command::new("truncate").args(["-s", "0"]).arg(path).output().expect("coreutils are there");
         let said = String::from_utf8_lossy(&cut.stderr);
@@ -91,9 +94,10 @@ fn nobody_cuts_the_memory_of_a_job() {
 
 #[test]
 fn a_job_whose_memory_is_cleared_ends_and_says_so() {
-    // Busy in collectives, and asleep.
-    for arguments in [&["until", "/nonexistent/file"][..], &["hold"]] {
-        let job = Job::start(arguments);
+    let busy: &[&str] = &["until", "/nonexistent/file"];
+    // Busy in collectives, and asleep; the last under the launcher.
+    for (ring, arguments) in [(alone(), busy), (alone(), &["hold"]), (launched(RING, 2), busy)] {
+        let job = Job::start(ring, arguments);
         if arguments == ["hold"] {
             std::thread::sleep(Duration::from_millis(300));
         }

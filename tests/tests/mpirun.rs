@@ -1,11 +1,10 @@
 //! Jobs that Open MPI's `mpirun` starts.
 #![cfg(feature = "mpi")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bellwether_tests::process::{Outcome, command, end, run, wait};
+use bellwether_tests::process::{Outcome, command, end, run, start_holding, wait};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
 const MIXED: &str = env!("CARGO_BIN_EXE_mpi_mixed");
@@ -129,22 +128,7 @@ fn a_panic_ends_the_job_while_the_others_compute() {
 
 #[test]
 fn killing_one_rank_from_outside_ends_all() {
-    let start = || {
-        let mut job = mpirun().args(["-n", "4", RING, "hold"]).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(job.stdout.take().unwrap()).lines().take(4);
-        let pids: Vec<String> =
-            lines.map(|line| line.unwrap().rsplit(' ').next().expect("a line has words").to_string()).collect();
-        (job, pids)
-    };
-    let (mut job, mut pids) = start();
-    for _ in 0..9 {
-        // As in `run`: it has started nothing.
-        if pids.len() == 4 {
-            break;
-        }
-        end(&mut job);
-        (job, pids) = start();
-    }
+    let (mut job, pids) = start_holding(mpirun().args(["-n", "4", RING, "hold"]), 4);
     let killed = Instant::now();
     assert!(Command::new("kill").args(["-9", &pids[2]]).status().unwrap().success());
     let status = wait(&mut job, SOON);

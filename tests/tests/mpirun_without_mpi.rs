@@ -2,12 +2,11 @@
 //! installed. `ci/slurm` does the same under srun.
 #![cfg(not(feature = "mpi"))]
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use bellwether_tests::process::{Outcome, command, end, run, wait};
+use bellwether_tests::process::{Outcome, command, end, run, start_holding, wait};
 use bellwether_tests::{gaspi, lapi};
 
 const RING: &str = env!("CARGO_BIN_EXE_ring");
@@ -209,22 +208,7 @@ fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
 #[test]
 fn killing_one_rank_from_outside_ends_all() {
     for launcher in launchers() {
-        let start = || {
-            let mut job = launcher.command().args(["-n", "4", RING, "hold"]).stdout(Stdio::piped()).spawn().unwrap();
-            let lines = BufReader::new(job.stdout.take().unwrap()).lines().take(4);
-            let pids: Vec<String> =
-                lines.map(|line| line.unwrap().rsplit(' ').next().expect("a line has words").to_string()).collect();
-            (job, pids)
-        };
-        let (mut job, mut pids) = start();
-        for _ in 0..9 {
-            // Hydra has died of SIGPIPE before it has passed on what the ranks said.
-            if pids.len() == 4 {
-                break;
-            }
-            end(&mut job);
-            (job, pids) = start();
-        }
+        let (mut job, pids) = start_holding(launcher.command().args(["-n", "4", RING, "hold"]), 4);
         assert!(Command::new("kill").args(["-9", &pids[2]]).status().unwrap().success());
         let status = wait(&mut job, SOON);
         if status.is_none() {

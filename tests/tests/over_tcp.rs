@@ -46,6 +46,19 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
     }
 }
 
+/// The rank whose handler panicked neither polls nor ends before its caller has been told.
+#[test]
+fn a_call_whose_closure_panics_is_answered_while_its_target_lives() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for encrypt in ["off", "on"] {
+        let told = folder.path().join(encrypt);
+        let mut ring = launched(RING, 3);
+        ring.env("BELLWETHER_TRANSPORT", "tcp").env("BELLWETHER_ENCRYPT", encrypt);
+        let outcome = run(ring.args(["told", "1"]).arg(&told), LIMIT).expect_success();
+        assert!(outcome.stderr.contains("no 7 here") && told.exists(), "{outcome:#?}");
+    }
+}
+
 #[test]
 fn ranks_go_on_after_a_death() {
     for victim in ["0", "2"] {

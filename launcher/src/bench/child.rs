@@ -12,6 +12,11 @@ use anyhow::Context;
 
 use super::cores::allowed_cpus;
 
+/// What Open MPI says if it has started nothing, since another `mpirun`, which ended, removed the folder of both at that moment.
+const NO_FOLDER: &str = "orte_session_dir failed";
+/// How often a program is started again for that.
+const AGAIN: usize = 9;
+
 /// `mpirun -n RANKS`; `bound` gives each rank a core of its own, if there are enough.
 pub fn mpirun(ranks: usize, bound: bool) -> Command {
     let mut command = Command::new("mpirun");
@@ -38,6 +43,10 @@ impl Running {
     /// # Errors
     /// If it cannot be started.
     pub fn start(mut command: Command) -> anyhow::Result<Running> {
+        Running::start_again(&mut command)
+    }
+
+    fn start_again(command: &mut Command) -> anyhow::Result<Running> {
         let name = command.get_program().to_string_lossy().into_owned();
         let (out, err) = (nameless()?, nameless()?);
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(err.try_clone()?).process_group(0);
@@ -94,7 +103,9 @@ impl Running {
             // Open MPI frames its messages with lines of dashes.
             let is_telling = |line: &&str| line.chars().any(char::is_alphanumeric);
             let is_error = |line: &&str| line.contains("error:") || line.contains("undefined reference");
-            let why = text.lines().find(is_error).or_else(|| text.lines().find(is_telling));
+            let has_no_folder = |line: &&str| line.contains(NO_FOLDER);
+            let why = [text.lines().find(has_no_folder), text.lines().find(is_error), text.lines().find(is_telling)];
+            let why = why.into_iter().flatten().next();
             let why = why.unwrap_or("it did not say why").trim();
             let how = match (status.code(), status.signal()) {
                 (Some(code), _) => format!("ended with status {code}"),
@@ -116,12 +127,18 @@ impl Drop for Running {
     }
 }
 
-/// Runs a program to its end and gives what it wrote to standard output.
+/// Runs a program to its end and gives what it wrote to standard output. `mpirun` is started again if it has started nothing.
 ///
 /// # Errors
 /// As [`Running::start`] and [`Running::finish`].
-pub fn run(command: Command, limit: Duration) -> anyhow::Result<String> {
-    Running::start(command)?.finish(limit)
+pub fn run(mut command: Command, limit: Duration) -> anyhow::Result<String> {
+    for _ in 0..AGAIN {
+        match Running::start_again(&mut command)?.finish(limit) {
+            Err(error) if error.to_string().contains(NO_FOLDER) => {}
+            outcome => return outcome,
+        }
+    }
+    Running::start_again(&mut command)?.finish(limit)
 }
 
 /// Whether there is such a program in `PATH`.
@@ -178,5 +195,21 @@ mod tests {
         assert!(begin.elapsed() < patience);
         assert!(run(Command::new("/nonexistent"), patience).is_err());
         assert!(in_path("sh") && !in_path("no-such-program"));
+    }
+
+    #[test]
+    fn what_has_started_nothing_is_started_again() {
+        let folder = tempfile::tempdir().expect("a place for temporary files");
+        let count = folder.path().join("count");
+        let script = format!(
+            "echo >>{0}; [ $(wc -l <{0}) -gt 2 ] || {{ echo 'an error: x' >&2; echo '  {NO_FOLDER}' >&2; exit 1; }}; echo out",
+            count.display()
+        );
+        let patience = Duration::from_secs(20);
+        assert_eq!(run(shell(&script), patience).expect("the third succeeds"), "out\n");
+        let always = shell(&format!("echo >>{}; echo '{NO_FOLDER}' >&2; exit 1", count.display()));
+        let error = run(always, patience).expect_err("it never succeeds");
+        assert_eq!(error.to_string(), format!("`sh` ended with status 1: {NO_FOLDER}"));
+        assert_eq!(std::fs::read_to_string(count).expect("it was written").lines().count(), 3 + AGAIN + 1);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::faults::Faults;
 use super::networks::Networks;
-use crate::error::{Error, Loss, Result};
+use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::{Cuts, Losses, SimulatedPeers, View};
 use crate::transport;
@@ -299,6 +299,14 @@ impl Engine {
             Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
             None => Ok(()),
         }
+    }
+
+    /// The error of an operation on segment `number` of `rank`, which has none of that number. The owner may have closed the segment because
+    /// another rank is gone: then that is the error.
+    #[cold]
+    pub(crate) fn no_segment(&self, operation: &'static str, rank: usize, number: u32) -> Error {
+        let none = || Error::NoSegment { operation, rank, number, place: CalledAt::default() };
+        self.check_none_gone(operation).err().unwrap_or_else(none)
     }
 
     /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits until the roster tells why a

@@ -244,9 +244,15 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // In a forked child it is the parent's.
-        if self.engine.is_own()
-            && let Err(error) = self.end()
-        {
+        if !self.engine.is_own() {
+            return;
+        }
+        // In virtual time no rank can wait for this one's end.
+        if std::thread::panicking() && self.engine.networks.pace().is_none() {
+            // Peers find no segment from now on. They are told why.
+            self.engine.job.begin_to_panic(self.engine.rank);
+        }
+        if let Err(error) = self.end() {
             tracing::warn!(rank = self.engine.rank, number = self.number, %error, "a segment was not closed: its memory stays");
         }
     }
@@ -722,12 +728,12 @@ impl World {
     ) -> Result<Located> {
         self.engine.check_own(operation)?;
         self.engine.check_rank(rank, operation)?;
-        let none = Error::NoSegment { operation, rank, number, place: CalledAt::default() };
         // Safe calls do not reach the heap and the static data.
         if (number as usize) < SEGMENTS_FIRST {
-            return Err(none);
+            return Err(Error::NoSegment { operation, rank, number, place: CalledAt::default() });
         }
-        let found = find(&self.engine, operation, rank, number)?.ok_or(none)?;
+        let found = find(&self.engine, operation, rank, number)?;
+        let found = found.ok_or_else(|| self.engine.no_segment(operation, rank, number))?;
         check_range(operation, rank, offset, len, found.len)?;
         Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }

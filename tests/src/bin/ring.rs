@@ -3,14 +3,17 @@
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
 //! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that no rank
 //! rings; or `handler`, where the next rank calls a function that panics at RANK. `ring barrier RANK` and `ring finish RANK` kill a rank that has
-//! entered its last collective call, where the others come later, and the last long after the rest. `ring hold` tells process ids and waits to be killed;
+//! entered its last collective call, where the others come later, and the last long after the rest. `ring told RANK FILE` is as `handler`,
+//! but RANK catches the panic, and lives on without a poll until its caller has been told and has made the file. `ring hold` tells process ids and waits to be killed;
 //! `ring until FILE` tells them and goes round until there is such a file.
 
 use std::cell::Cell;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use bellwether::{Result, World};
+use bellwether::{Error, Result, World};
 
 const ROUNDS: u64 = 1000;
 const CALLS: u64 = 100;
@@ -48,20 +51,47 @@ fn run() -> Result<()> {
             let late = world.size() - 1 - usize::from(wrong == world.size() - 1);
             match world.rank() {
                 rank if rank == wrong => drop(std::thread::spawn(|| {
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_millis(100));
                     kill_self();
                 })),
                 // A process that its parent has not waited for still is one.
                 rank if rank == late => {
                     while is_process(processes[wrong]) {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
+                        std::thread::sleep(Duration::from_millis(1));
                     }
                 }
-                _ => std::thread::sleep(std::time::Duration::from_millis(200)),
+                _ => std::thread::sleep(Duration::from_millis(200)),
             }
             if call == "barrier" {
                 world.barrier()?;
             }
+        }
+        [way, rank, file] if way == "told" => {
+            let wrong: usize = rank.parse().expect("RANK is a number");
+            let (file, caller) = (std::path::Path::new(file), (wrong + 1) % world.size());
+            let ready = world.bell()?;
+            if world.rank() == wrong {
+                let waits = || ready.ring(caller).and_then(|()| world.wait_until(|| false));
+                catch_unwind(AssertUnwindSafe(waits)).expect_err("it waits for ever, but for the panic");
+                let start = Instant::now();
+                while !file.exists() {
+                    assert!(
+                        start.elapsed() < Duration::from_secs(60),
+                        "the caller was not told while its target lived"
+                    );
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            } else if world.rank() == caller {
+                ready.wait(1)?;
+                let answer = world.call(wrong, 7u8, |_, number| -> () { panic!("no {number} here") })?.wait();
+                let Err(Error::HandlerPanicked { rank, why, place: Some(place), .. }) = &answer else {
+                    panic!("{answer:?}")
+                };
+                assert_eq!((*rank, &**why), (wrong, "no 7 here"));
+                assert!(place.starts_with(file!()), "{place}");
+                std::fs::write(file, "").expect("there is room");
+            }
+            world.barrier()?;
         }
         [rounds] => ring(&world, rounds.parse().expect("ROUNDS is a number"))?,
         [way, rank, busy @ ..] => {
@@ -78,7 +108,7 @@ fn run() -> Result<()> {
                 return bell.wait(1).map(drop);
             }
             if !busy.is_empty() {
-                std::thread::sleep(std::time::Duration::from_secs(60));
+                std::thread::sleep(Duration::from_secs(60));
             }
             world.barrier()?;
         }

@@ -88,6 +88,11 @@ impl Calls {
         self.refusals
     }
 
+    #[cfg(test)]
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
     /// Ends them all, and takes no further ones.
     pub fn close(&mut self) {
         self.listener = None;

@@ -126,6 +126,8 @@ pub(super) struct Domain {
     pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
     /// Gets and atomics of this task without an answer.
     pub(super) unanswered: Cell<u64>,
+    /// Turns of waits that were over before what they waited for had come.
+    turns: Cell<u64>,
     /// Messages that were dropped, to be delivered again.
     pub(super) dropped: RefCell<VecDeque<Dropped>>,
     /// Whether polls call `advance`, which works through `incoming` and `dropped`.
@@ -191,6 +193,7 @@ impl Domain {
             incoming: RefCell::default(),
             groups: RefCell::default(),
             unanswered: Cell::new(0),
+            turns: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
             queue: Arc::new(Queue::new(calls)),
@@ -350,6 +353,33 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// The outcome of a wait for tasks of which `find` finds one that is gone, when two turns have passed since the wait has `seen` that task
+    /// gone: between two turns all that it had sent is delivered.
+    fn is_left_alone(
+        &self,
+        doing: &'static str,
+        seen: &mut Option<(usize, u64)>,
+        find: impl FnOnce(&dyn Fn(usize) -> bool) -> Option<usize>,
+    ) -> Option<Result<(), i32>> {
+        let engine = self.world.engine();
+        if !engine.failures.any_gone() {
+            return None;
+        }
+        let task = find(&|task| engine.failures.is_gone(task))?;
+        let turns = self.turns.get();
+        match seen {
+            Some((before, since)) if *before == task => {
+                (turns >= *since + 2).then(|| Err(codes::of_error(&engine.gone(task, doing))))
+            }
+            _ => {
+                *seen = Some((task, turns));
+                None
+            }
+        }
+    }
+}
+
 /// Enters the port of `handle` for a call that may block.
 ///
 /// # Errors
@@ -410,6 +440,7 @@ fn wait_for<const TELL: bool, R>(
             Ok(()) | Err(Error::TimedOut { .. }) => {
                 // A task that left is no error of the wait. Between two such turns all that it had sent is delivered.
                 if waited.is_err() {
+                    domain.turns.set(domain.turns.get() + 1);
                     domain.end_lost();
                 }
                 if TELL {
@@ -474,7 +505,13 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
         domain.tell(to, kind::FENCE, &[number.into()]);
     }
     drop(domain);
-    wait_apart(handle, "fence", |domain| (domain.traffic.is_fenced() && domain.unanswered.get() == 0).then_some(()))
+    let mut seen = None;
+    wait_apart(handle, "fence", |domain| {
+        if domain.traffic.is_fenced() && domain.unanswered.get() == 0 {
+            return Some(Ok(()));
+        }
+        domain.is_left_alone("fence", &mut seen, |is_gone| domain.traffic.first_asked(is_gone))
+    })?
 }
 
 /// Waits until every task has called this. Collective. A message that failed does not end it, so no task stays behind in it alone.
@@ -490,7 +527,13 @@ pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
         let domain = enter_outside(handle)?;
         domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64]);
         drop(domain);
-        wait_apart(handle, "barrier", |domain| domain.traffic.has_round(round, number).then_some(()))?;
+        let (mut seen, from) = (None, (me + n - (1 << round) % n) % n);
+        wait_apart(handle, "barrier", |domain| {
+            if domain.traffic.has_round(round, number) {
+                return Some(Ok(()));
+            }
+            domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from))
+        })??;
     }
     Ok(())
 }

@@ -174,7 +174,9 @@ fn as_result(code: i32) -> Result<(), Code> {
 
 #[cold]
 fn failed(operation: &'static str, code: i32) -> Error {
-    Error::InvalidArgument { operation, why: Code(code).to_string() }
+    let code = Code(code);
+    let why = code.failure().map_or_else(|| code.to_string(), |failure| format!("{} ({code})", failure.text));
+    Error::InvalidArgument { operation, why }
 }
 
 /// A message to be sent: its parts, and the counters of its events.

@@ -9,7 +9,7 @@ use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
 use super::{Counter, codes, kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Loss, Result};
 use crate::world::{Completion, Event as Outcome};
 
 /// A bell of a job: a count at every task, which events of all tasks can increment. Made by [`Lapi::bell`]; it lives until the handle ends.
@@ -161,7 +161,13 @@ impl Domain {
             (Kind::Ring(bell, task), Ok(())) => {
                 self.ring(bell.number, task);
             }
-            (Kind::Count(_) | Kind::Ring(..), Err(_)) => {}
+            // The wait for it ends with the code. After a death each wait does by itself.
+            (Kind::Count(_) | Kind::Ring(..), Err(_)) => {
+                let engine = self.world.engine();
+                if engine.job.loss(from) == Some(Loss::Left) {
+                    self.fail(Failure::of_error(&engine.gone(from, "a LAPI message")));
+                }
+            }
             (Kind::Once(event), outcome) => {
                 let engine = self.world.engine();
                 let why = |code| match code {

@@ -129,6 +129,11 @@ impl Traffic {
         self.open.borrow().is_empty()
     }
 
+    /// The first peer of which `is_it` holds that has not answered a question of this task.
+    pub(super) fn first_asked(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
+        self.open.borrow().iter().map(|(peer, _)| *peer).find(|peer| is_it(*peer))
+    }
+
     /// A peer has answered the question of fence `number`.
     pub(super) fn answered(&self, from: usize, number: u32) {
         self.open.borrow_mut().retain(|open| *open != (from, number));

@@ -574,3 +574,102 @@ fn an_interface_that_is_not_there_is_named() {
     let address = Address::decode(&End::open(device).interface.address()).expect("its own");
     assert!(address.targets(address.stack).iter().all(|target| target.ip().is_loopback()));
 }
+
+/// The other process of a test: this rank 1 of two, with its own limit on descriptors. It ends with its standard input.
+struct Other {
+    process: std::process::Child,
+    address: Vec<u8>,
+}
+
+impl Other {
+    fn start(test: &str) -> Other {
+        use std::io::BufRead;
+        let mut process = std::process::Command::new(std::env::current_exe().expect("it runs"))
+            .args(["--ignored", "--exact", "--nocapture"])
+            .arg(format!("{}::{test}", module_path!().split_once("::").expect("a module of this crate").1))
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stdout = std::io::BufReader::new(process.stdout.take().expect("piped"));
+        let mut lines = stdout.lines().map_while(std::io::Result::ok);
+        let hex =
+            lines.find_map(|line| Some(line.split_once("address ")?.1.to_owned())).expect("it says where it listens");
+        let byte = |at: usize| u8::from_str_radix(&hex[2 * at..][..2], 16).expect("written below");
+        Other { process, address: (0..hex.len() / 2).map(byte).collect() }
+    }
+
+    fn port(&self) -> u16 {
+        Address::decode(&self.address).expect("an address").port
+    }
+
+    /// Sends a message there, and waits until it has been taken.
+    fn takes_a_message(&self) {
+        let own = End::open(Device::shallow(0, 2, false));
+        let to = own.interface.connect(&self.address).expect("connects");
+        assert_eq!(to.am_short(0, 7, &[]), Ok(()));
+        let done = || to.flush(Flush::REMOTE, None) == Ok(Posted::Done);
+        wait("a message to a rank that has had no descriptors", done, || turn(std::slice::from_ref(&own)));
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// In the other process: rank 1 with `more` descriptors beyond those that it has now. `turn` is called until the test ends.
+fn with_few_descriptors(more: u64, mut turn: impl FnMut(&End)) {
+    let end = End::open(Device::shallow(1, 2, false));
+    let open = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count() as u64;
+    let limit = rustix::process::Rlimit { current: Some(open + more), maximum: Some(open + more) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("a lower limit");
+    println!("address {}", end.interface.address().iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(300) {
+        turn(&end);
+        end.worker.progress();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+#[ignore = "the other process of strangers_that_hold_all_descriptors_keep_no_peer_out"]
+fn rank_with_few_descriptors() {
+    with_few_descriptors(12, |_| {});
+}
+
+#[test]
+fn strangers_that_hold_all_descriptors_keep_no_peer_out() {
+    let other = Other::start("rank_with_few_descriptors");
+    // Fewer find room than places are allowed.
+    let silent: Vec<TcpStream> = (0..3 * STRANGERS).map(|_| call(other.port(), &[])).collect();
+    other.takes_a_message();
+    drop(silent);
+}
+
+#[test]
+#[ignore = "the other process of a_rank_without_descriptors_takes_calls_when_there_are_some"]
+fn rank_without_descriptors_for_a_while() {
+    use std::os::fd::AsFd;
+    let mut taken = None;
+    with_few_descriptors(12, |end| {
+        let all = || std::iter::from_fn(|| std::io::stdin().as_fd().try_clone_to_owned().ok()).collect::<Vec<_>>();
+        let taken = taken.get_or_insert_with(all);
+        // The call of rank 0 has found none.
+        if end.shared().lock().calls.is_paused() {
+            taken.clear();
+        }
+    });
+}
+
+#[test]
+fn a_rank_without_descriptors_takes_calls_when_there_are_some() {
+    Other::start("rank_without_descriptors_for_a_while").takes_a_message();
+}

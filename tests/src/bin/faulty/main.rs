@@ -17,12 +17,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether::{DistHashMap, DistQueue, Error, Result, Sum, Team, World};
+use bellwether::cheetah::Controller;
+use bellwether::{Error, Result, Sum, Team, World};
+
+mod kinds;
+mod vocabularies;
+
+/// An error of whatever a kind of call has errors of.
+type Told = Box<dyn std::error::Error>;
 
 /// The exit code of a rank that got an error value.
 const GOT_AN_ERROR: u8 = 9;
-/// Elements at each rank.
-const ELEMENTS: usize = 4096;
 /// Rounds between two barriers.
 const APART: u64 = 8;
 
@@ -30,7 +35,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, kind, rounds, fault @ ..] = arguments.as_slice() else { return usage() };
     let (folder, Ok(rounds)) = (PathBuf::from(folder), rounds.parse()) else { return usage() };
-    let own = std::env::var("BELLWETHER_RANK").ok().and_then(|rank| rank.parse().ok());
+    // The second is that of mpirun.
+    let number = std::env::var("BELLWETHER_RANK").or_else(|_| std::env::var("OMPI_COMM_WORLD_RANK"));
+    let own = number.ok().and_then(|rank| rank.parse().ok());
     let fault = match fault {
         [] => None,
         [way, rank, round, delay] => Fault::parse(&folder, way, rank, round, delay),
@@ -152,7 +159,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn run(&self) -> Result<()> {
+    fn run(&self) -> Result<(), Told> {
         if let Some(fault) = self.here() {
             match fault.way {
                 Way::Panic | Way::Leave | Way::Handler => {}
@@ -162,10 +169,41 @@ impl Run<'_> {
         if self.strikes(When::Start) {
             return Ok(());
         }
-        let world = World::start()?;
+        let leaves = match self.kind {
+            "cheetah" => {
+                let controller = Controller::setup(&mut vec!["faulty".into()])?;
+                let world = controller.as_world()?;
+                let leaves = self.run_world(&world, || vocabularies::cheetah(&controller, &world))?;
+                if leaves {
+                    // The last reference finalises, for which the others would have to come.
+                    std::process::exit(0);
+                }
+                drop(world);
+                controller.finalize()?;
+                leaves
+            }
+            "lapi" => vocabularies::lapi(self)?,
+            "gaspi" => vocabularies::gaspi(self)?,
+            kind => {
+                let world = World::start()?;
+                let leaves = self.run_world(&world, || kinds::step(kind, &world))?;
+                if !leaves {
+                    world.finish()?;
+                }
+                leaves
+            }
+        };
+        if !leaves {
+            self.note("done", "");
+        }
+        Ok(())
+    }
+
+    /// All that a world does before its end; whether this rank is to leave.
+    fn run_world<'w>(&self, world: &'w World, make: impl FnOnce() -> Result<kinds::Step<'w>>) -> Result<bool> {
         self.note("started", "");
         let survives = world.settings().survive;
-        let struck = match self.work(&world) {
+        let struck = match self.work(world, make) {
             Err(error) if survives => {
                 self.note("hit", &error.to_string());
                 false
@@ -173,14 +211,12 @@ impl Run<'_> {
             outcome => outcome?,
         };
         if struck || self.strikes(When::Finish) {
-            return Ok(());
+            return Ok(true);
         }
         if survives {
-            self.go_on(&world)?;
+            self.go_on(world)?;
         }
-        world.finish()?;
-        self.note("done", "");
-        Ok(())
+        Ok(false)
     }
 
     /// The fault, if it is this rank's.
@@ -228,65 +264,29 @@ impl Run<'_> {
         team.barrier()
     }
 
+    /// All rounds of a world; whether this rank is to leave.
+    fn work<'w>(&self, world: &'w World, make: impl FnOnce() -> Result<kinds::Step<'w>>) -> Result<bool> {
+        let mut step = make()?;
+        let leaves = self.rounds(|round| {
+            self.call_what_panics(world, round)?;
+            step(round)?;
+            if round % APART == 0 { world.barrier() } else { Ok(()) }
+        })?;
+        if !leaves {
+            // No rank drops memory that another rank may still access.
+            world.barrier()?;
+        }
+        Ok(leaves)
+    }
+
     /// All rounds; whether this rank is to leave.
-    fn work(&self, world: &World) -> Result<bool> {
-        let (rank, size) = (world.rank(), world.size());
-        let next = (rank + 1) % size;
-        let memory = world.alloc::<u64>(ELEMENTS)?;
-        let bell = world.bell()?;
-        let team = Team::world(world)?;
-        let mut queue = (self.kind == "queue").then(|| DistQueue::<u64>::new(world)).transpose()?;
-        let mut map = (self.kind == "map").then(|| DistHashMap::<u64, u64>::new(world)).transpose()?;
+    fn rounds<E>(&self, mut step: impl FnMut(u64) -> Result<(), E>) -> Result<bool, E> {
         for round in 0..self.rounds {
             if self.strikes(When::Round(round)) {
                 return Ok(true);
             }
-            self.call_what_panics(world, round)?;
-            let to = (rank + 1 + round as usize % (size.max(2) - 1)) % size;
-            match self.kind {
-                "put" => (0..50).try_for_each(|i| memory.put(to, i, round))?,
-                "slice" => memory.put_slice(to, 0, &[round; ELEMENTS])?,
-                "get" => (0..50).try_for_each(|i| memory.get(to, i).map(drop))?,
-                "bell" => {
-                    memory.put_bell(next, rank, round, &bell)?;
-                    bell.wait(round + 1)?;
-                }
-                "call" => assert_eq!(world.call(to, round, |_, round| round + 1)?.wait()?, round + 1),
-                "plain" => assert_eq!(world.call_plain(to, round, |_, round: u64| round + 1)?.wait()?, round + 1),
-                "message" => (0..20).try_for_each(|i| world.invoke(to, i, |_, _: u64| {}))?,
-                "large" => world.invoke(to, vec![round; ELEMENTS], |_, _| {})?,
-                "atomic" => drop((0..20).try_fold(0, |_, _| memory.fetch_add(to, 0, 1))?),
-                "barrier" => world.barrier()?,
-                "reduce" => world.allreduce_sum(&mut [round, 1])?,
-                "broadcast" => world.broadcast(round as usize % size, &mut [round; 100])?,
-                "gather" => drop(world.allgather(&[round; 10])?),
-                "alloc" => drop(world.alloc::<u64>(1 + round as usize * 100)?),
-                "team" => team.allreduce(&mut [round; 64], Sum)?,
-                "queue" => {
-                    let queue = queue.as_mut().expect("made above");
-                    (0..20).try_for_each(|i| queue.push(i))?;
-                    while queue.pop()?.is_some() {}
-                    queue.restart()?;
-                }
-                "map" => {
-                    let map = map.as_mut().expect("made above");
-                    map.insert(round * size as u64 + rank as u64, round)?;
-                    map.get(&(round * size as u64 + next as u64))?;
-                }
-                "wait" => {
-                    if rank == 0 {
-                        std::thread::sleep(Duration::from_micros(500));
-                    }
-                    world.barrier()?;
-                }
-                kind => panic!("{kind}: no such kind of call"),
-            }
-            if round % APART == 0 {
-                world.barrier()?;
-            }
+            step(round)?;
         }
-        // No rank drops memory that another rank may still access.
-        world.barrier()?;
         Ok(false)
     }
 
