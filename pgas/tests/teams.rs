@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bellwether::{
     Allgather, Allreduce, Alltoall, Broadcast, Collectives, Gather, Max, Min, Reduce, Result, Scan, Scatter, Settings,
-    Sum, Team, TeamBarrier, World, Xor,
+    Simulated, Sum, Team, TeamBarrier, World, Xor, sim,
 };
-use worlds::{everywhere, is_full, on_nodes, on_threads, simulated};
+use worlds::{everywhere, expect_all, is_full, on_nodes, on_threads, simulated};
 
 /// Member `rank`'s value number `at`, of no pattern that a mistake could keep.
 fn value(rank: usize, at: usize) -> u64 {
@@ -324,4 +324,28 @@ fn operators_need_not_commute() {
         }
         Ok(())
     });
+}
+
+/// Each member sends to one other at a time, in as many rounds as there are others.
+#[test]
+fn an_all_to_all_in_pairs_ends_with_many_members() {
+    let mut settings = Settings::default();
+    settings.collectives.alltoall = Alltoall::Pairwise;
+    let [mapped, ranks] = if is_full() { [256, 256] } else { [12, 32] };
+    let program = |world: &World| {
+        let team = Team::world(world)?;
+        let (me, size) = (team.rank(), team.size());
+        let values: Vec<usize> = (0..size).map(|to| me * size + to).collect();
+        assert_eq!(team.alltoall(&values)?, (0..size).map(|from| from * size + me).collect::<Vec<_>>());
+        Ok(())
+    };
+    on_threads(&settings, &[mapped], program);
+    let config = sim::Config::new(ranks, 1);
+    let latency = config.latency;
+    let job = Simulated::new(config).settings(settings);
+    expect_all(job.run(program).expect("the job starts"), "an all-to-all in pairs");
+    let (latencies, frames) = (job.network().now() / latency, job.network().delivered() / ranks as u64);
+    println!("{ranks} ranks: {latencies} latencies, {frames} frames a rank");
+    // A round is a put and a signal, and after some rounds all meet.
+    assert!(latencies <= 16 * ranks as u64 && frames <= 24 * ranks as u64, "{latencies} latencies, {frames} frames");
 }

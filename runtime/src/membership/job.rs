@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::at_end::AtEnd;
 use super::file;
 use super::guard::Guarded;
 use super::nodes::Nodes;
@@ -75,6 +76,7 @@ pub struct JobMemory {
     pub(super) roster: *mut u8,
     roster_len: usize,
     ranks: usize,
+    pub(super) at_end: AtEnd,
 }
 
 // SAFETY: the mapping lives as long as the value and is only touched through atomics.
@@ -195,7 +197,7 @@ impl JobMemory {
             )
         }
         .map_err(|e| Error::os("mapping the job's roster", "mmap", e))?;
-        Ok(JobMemory { fd, roster: roster.cast(), roster_len, ranks })
+        Ok(JobMemory { fd, roster: roster.cast(), roster_len, ranks, at_end: AtEnd::default() })
     }
 
     #[inline(always)]

@@ -44,6 +44,7 @@
 //! one socket a host and a message holds at most 2 MiB.
 
 pub mod agreement;
+mod at_end;
 mod file;
 mod guard;
 pub mod hosts;

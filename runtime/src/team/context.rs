@@ -553,7 +553,8 @@ impl Context {
     /// earliest difference that the records still hold.
     #[cold]
     fn differ(&self, from: usize, theirs: Head) -> Error {
-        let (from, own, number) = (self.world(from), self.world(self.rank), self.number.get());
+        let (own, number) = (self.world(self.rank), self.number.get());
+        let from = self.world(if self.is_mapped() { self.whose(from, theirs) } else { from });
         let ours = self.head.get();
         if self.is_mapped() && theirs.is_same_call(ours) {
             let earlier = |number: u64| match (self.said(from, number), self.said(own, number)) {
@@ -567,6 +568,14 @@ impl Context {
             }
         }
         self.error((from, theirs), (own, ours), number)
+    }
+
+    /// The member whose call this is, by the records. Members with another root may put their data where that of `from` is expected.
+    #[cold]
+    fn whose(&self, from: usize, call: Head) -> usize {
+        let number = self.number.get();
+        let made = |member: &usize| matches!(self.said(self.world(*member), number), Said::Begun(head) if head == call);
+        if made(&from) { from } else { (0..self.size()).find(made).unwrap_or(from) }
     }
 
     /// The error for ranks whose collectives with this number differ, with their places.

@@ -9,9 +9,8 @@
 //! - what all ranks brought: a rank has what the 2^k ranks up to itself brought, and tells all of it (Bruck and others 1997);
 //! - the sums of words: a rank has the sum over the 2^k ranks up to itself. The sum over all of them adds up those for the bits of the number of ranks.
 
-use super::exchange::Wanted;
 use super::meeting::rounds;
-use super::see::See;
+use super::see::{See, Wanted};
 use crate::hash::mix;
 
 /// This rank's part in one exchange.

@@ -116,17 +116,30 @@ impl Barrier {
         self.enter_with(running, engine, (kind, 0), || ()).map(drop)
     }
 
-    /// As [`Barrier::enter`], for at most `limit`. After [`Error::TimedOut`] this rank has entered, and the next call goes on.
+    /// As [`Barrier::enter`], with a digest, and for at most `limit` if there is one. After [`Error::TimedOut`] this rank has entered, and the
+    /// next call goes on. Whether all ranks brought the same digest, as [`Barrier::enter_with`].
     ///
     /// # Errors
     /// As [`Barrier::enter`], and [`Error::TimedOut`].
-    pub fn enter_for(&self, _running: &Running<'_>, engine: &Engine, limit: Duration) -> Result<()> {
-        self.run(engine, (0, 0), &[], || (), Some(limit)).map(drop)
+    #[inline]
+    pub fn enter_plain(
+        &self,
+        _running: &Running<'_>,
+        engine: &Engine,
+        digest: u64,
+        limit: Option<Duration>,
+    ) -> Result<bool> {
+        self.run(engine, (0, digest), &[], || (), limit)
     }
 
     /// Whether this rank ran out of time in a barrier that is not done.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished.get()
+    }
+
+    /// Whether this rank has passed the barrier that it entered last, and none has failed.
+    pub fn is_passed(&self) -> bool {
+        !self.meeting.is_under_way() && !self.unfinished.get() && !self.deadlocked.get() && self.broken.get().is_none()
     }
 
     /// This rank leaves. If others need it for further rounds of a barrier that it entered, it has not entered that for them: they

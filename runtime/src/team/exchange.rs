@@ -3,6 +3,8 @@
 //! differ. Where more are mapped, ranks read the other ranks' boards. Over a network they tell each other by messages
 //! ([`super::dissemination`]), and fetch boards only if they differ.
 
+mod plain;
+
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::panic::Location;
@@ -10,7 +12,7 @@ use std::rc::Rc;
 
 use super::dissemination::Dissemination;
 use super::everyone::Barrier;
-use super::see::See;
+use super::see::{See, Wanted};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
 use crate::engine::{Engine, HeapRange, Running};
 use crate::error::{Error, Result};
@@ -25,24 +27,6 @@ const DOING: &str = "a collective call";
 pub const BOARD: usize = FACTS - size_of::<Title>();
 /// Offset of the [`Facts`] in a board.
 const FACTS: usize = EXCHANGE_LEN - size_of::<Facts>();
-
-/// Which contributions the caller needs; it may get more. Every rank passes the same value.
-#[derive(Debug, Clone, Copy)]
-pub enum Wanted {
-    /// Those of all ranks.
-    All,
-    /// Those of one rank.
-    From(usize),
-    /// Rank 0's if all are equal, else all.
-    Equal,
-    /// That of the first rank that shows anything but zeros; rank 0's if none does. For outcomes that are the same on most ranks.
-    First,
-    /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
-    /// contribution of rank 0. Otherwise every rank gets all contributions.
-    Combined,
-    /// The sums of the words of all ranks, as the contribution of rank 0; or the words of all ranks.
-    Sum,
-}
 
 /// Bytes that another rank has shown. Aligned for most elements.
 #[repr(C, align(16))]
@@ -137,6 +121,22 @@ impl Exchange {
         number
     }
 
+    /// Writes the title and, unless they are there, the facts of an exchange to this rank's board, which is `at` and number `half`.
+    ///
+    /// # Safety
+    /// All ranks that read the board's last contents have entered a barrier since, which this rank has passed.
+    #[inline]
+    unsafe fn write(&self, at: *mut u8, half: usize, title: &Title, written: Written) {
+        // SAFETY: inside the board, which no other rank reads now.
+        unsafe {
+            copy::copy(at, (&raw const *title).cast(), size_of::<Title>());
+            if !self.written[half].replace(Some(written)).is_some_and(|before| before.is_same(&written)) {
+                let facts = written.asked.facts(written.call, written.noted);
+                copy::copy(at.add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
+            }
+        }
+    }
+
     fn note(&self, engine: &Engine, what: Noted) {
         if self.noted.get().0 == Noted::Nothing {
             self.noted.set((what, engine.calls.current().map(|call| call.place)));
@@ -187,13 +187,9 @@ impl Exchange {
         // SAFETY: our own board, or line; all ranks that read its last contents have entered a barrier since, which we have passed, at
         // the latest above.
         unsafe {
-            copy::copy(at(engine.rank), (&raw const title).cast(), DATA);
+            self.write(at(engine.rank), half, &title, written);
             if !is_direct {
                 copy::copy(data_of(engine.rank), see.mine().as_ptr(), len);
-            }
-            if !self.written[half].replace(Some(written)).is_some_and(|before| before.is_same(&written)) {
-                let facts = asked.facts(call, noted);
-                copy::copy(at(engine.rank).add(FACTS), (&raw const facts).cast(), size_of::<Facts>());
             }
         }
         let digest = match wanted {
@@ -237,23 +233,8 @@ impl Exchange {
             };
             barrier.enter_with(running, engine, (asked.kind(), digest), alone)?
         };
-        let title_of = |rank| {
-            let mut title: Title = bytemuck::Zeroable::zeroed();
-            // SAFETY: the board is committed and is not written again before this rank enters the next barrier.
-            unsafe { copy::copy((&raw mut title).cast(), at(rank), DATA) };
-            title
-        };
         if !agreed {
-            let reference = title_of(0);
-            if let Some(rank) = (0..engine.size).find(|rank| !title_of(*rank).agrees(&reference)) {
-                let facts_of = |rank| {
-                    let mut facts: Facts = bytemuck::Zeroable::zeroed();
-                    // SAFETY: as above.
-                    unsafe { copy::copy((&raw mut facts).cast(), at(rank).add(FACTS), size_of::<Facts>()) };
-                    facts
-                };
-                return Err(differ((rank, title_of(rank), facts_of(rank)), (0, reference, facts_of(0)), title.epoch));
-            }
+            plain::compare(engine, title.epoch)?;
         }
         match wanted {
             Wanted::Combined if combined => {}

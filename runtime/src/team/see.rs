@@ -6,6 +6,24 @@ use bytemuck::Pod;
 
 use super::operator::{Fold, OnSlices, Operator};
 
+/// Which contributions the caller needs; it may get more. Every rank passes the same value.
+#[derive(Debug, Clone, Copy)]
+pub enum Wanted {
+    /// Those of all ranks.
+    All,
+    /// Those of one rank.
+    From(usize),
+    /// Rank 0's if all are equal, else all.
+    Equal,
+    /// That of the first rank that shows anything but zeros; rank 0's if none does. For outcomes that are the same on most ranks.
+    First,
+    /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
+    /// contribution of rank 0. Otherwise every rank gets all contributions.
+    Combined,
+    /// The sums of the words of all ranks, as the contribution of rank 0; or the words of all ranks.
+    Sum,
+}
+
 /// A rank's contribution to an exchange, and the code that uses the contributions of the others.
 pub trait See {
     /// This rank's contribution.

@@ -15,8 +15,10 @@ use crate::memory::layout::LINE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
+    /// A plain barrier, after calls that noted something.
+    Barrier = 0,
     /// An allocation: requests, then outcomes.
-    Allocate = 1,
+    Allocate,
     /// An allgather.
     Gather,
     /// An agreement on a common outcome.
@@ -29,6 +31,8 @@ pub enum Kind {
     Reduce,
     /// A broadcast.
     Broadcast,
+    /// The end of a rank that left without `finish`.
+    Leave,
 }
 
 impl Kind {
@@ -42,6 +46,7 @@ impl Kind {
             5 => "a change of phase",
             6 => "an allreduce",
             7 => "a broadcast",
+            8 => "the end of the world",
             _ => "no exchange",
         }
     }
@@ -393,8 +398,9 @@ impl Written {
 pub(super) fn differ(theirs: (usize, Title, Facts), ours: (usize, Title, Facts), epoch: u64) -> Error {
     let is_before = theirs.1.epoch == epoch && theirs.1.is_same_call(&ours.1);
     let show = |(_, title, facts): (usize, Title, Facts)| {
+        // Over a network the board may not be of this exchange.
         if title.epoch != epoch {
-            return "a barrier, or nothing".into();
+            return "a barrier".into();
         }
         if is_before {
             let Earlier { broadcasts, results, .. } = title.earlier;

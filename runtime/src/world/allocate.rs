@@ -9,7 +9,7 @@ use crate::error::{CalledAt, Error, Result};
 use crate::memory::blocks::{Entry, Numbers};
 use crate::memory::heap::Heap;
 use crate::memory::layout::LINE;
-use crate::team::exchange::Wanted;
+use crate::team::see::Wanted;
 use crate::team::title::{Asked, Kind};
 
 const SETTING: &str = "BELLWETHER_HEAP_LIMIT";

@@ -5,8 +5,8 @@
 use super::{PlainData, World};
 use crate::error::{Error, Result};
 use crate::settings::Broadcast;
-use crate::team::exchange::{BOARD, Wanted};
-use crate::team::see::{FromRoot, Reduction, See, Shown, elements};
+use crate::team::exchange::BOARD;
+use crate::team::see::{FromRoot, Reduction, See, Shown, Wanted, elements};
 use crate::team::title::{Asked, Kind};
 use crate::team::{CLOSURE, Operator, Sum};
 
@@ -45,8 +45,9 @@ impl World {
     /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
-    /// larger value, are told so by their next collective call but a barrier, [`World::finish`] at the latest: [`Error::RanksDiffer`].
-    /// Of results of more than 512 bytes both ends are compared.
+    /// larger value, are told so by their next collective call, [`World::finish`] at the latest: [`Error::RanksDiffer`]. Over a network
+    /// barriers do not compare. Where all ranks are mapped and leave without [`World::finish`], [`threads`](crate::threads()) returns that
+    /// error, and a rank that is a process prints it when it leaves. Of results of more than 512 bytes both ends are compared.
     ///
     /// # Errors
     /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm.
@@ -137,20 +138,16 @@ impl World {
             board[8..8 + shown].copy_from_slice(&why.as_bytes()[..shown]);
         }
         let mut first = None;
-        let exchange = |see: &mut dyn FnMut(usize, &[u8])| {
-            self.engine.at(|| {
-                let running = self.begin("a collective call")?;
-                self.exchange_within(&running, (Kind::Agree, Wanted::First), &board, |rank, theirs: &[u8]| {
-                    see(rank, theirs)
-                })
-            })
-        };
-        exchange(&mut |rank, theirs: &[u8]| {
+        let see = |rank, theirs: &[u8]| {
             let word = u64::from_ne_bytes(theirs[..8].try_into().expect("eight bytes")) as usize;
             if word != 0 && first.is_none() {
                 let end = 8 + (word - 1).min(WORDS);
                 first = Some((rank, String::from_utf8_lossy(&theirs[8..end]).into_owned()));
             }
+        };
+        self.engine.at(|| {
+            let running = self.begin("a collective call")?;
+            self.exchange_within(&running, (Kind::Agree, Wanted::First), &board, see)
         })?;
         match first {
             None => Ok(()),
@@ -302,7 +299,7 @@ mod tests {
                 each(barrier, ranks, |world| {
                     let rank = world.rank();
                     if rank == 1 {
-                        world.barrier().expect("all enter one");
+                        world.barrier().expect_err("the others show something");
                     } else {
                         world.allgather(&[1u8]).expect_err("rank 1 is in a barrier");
                     }

@@ -97,9 +97,9 @@ use crate::membership::hosts::Agent;
 use crate::message::{Call, Context, HandlerId, Messages};
 use crate::settings::Settings;
 use crate::team::everyone::Barrier;
-use crate::team::exchange::{Exchange, Wanted};
+use crate::team::exchange::Exchange;
 use crate::team::last;
-use crate::team::see::{See, Shown};
+use crate::team::see::{See, Shown, Wanted};
 use crate::team::title::{Asked, Kind};
 
 /// A rank's handle to the running job. All communication starts here.
@@ -238,7 +238,8 @@ impl World {
     /// otherwise; `BELLWETHER_BARRIER` forces one.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::InsideHandler`]; [`Error::InvalidArgument`] in a
+    /// [`Error::PeerLost`] if a rank died, or left without calling this; [`Error::RanksDiffer`] if a rank is in another collective call,
+    /// or, where all ranks are mapped, got another result from a reduction before: see [`World::allreduce`]; [`Error::InsideHandler`]; [`Error::InvalidArgument`] in a
     /// function of an event, or an operator, that runs inside another collective call of this rank. The error of a message that
     /// came in is reported when the barrier is done, so that no rank is left behind in the barrier.
     #[track_caller]
@@ -282,10 +283,7 @@ impl World {
             if !self.barrier.is_unfinished() {
                 self.messages.before_barrier();
             }
-            match limit {
-                None => self.barrier.enter(&running, &self.engine, 0)?,
-                Some(limit) => self.barrier.enter_for(&running, &self.engine, limit)?,
-            }
+            self.exchange.barrier(&running, &self.engine, &self.barrier, limit)?;
             drop(running);
             self.engine.faults.take()
         })
@@ -637,7 +635,11 @@ impl Drop for World {
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         } else {
             self.barrier.leave(&self.engine);
+            self.exchange.show_end(&self.engine, &self.barrier);
             self.engine.job.leave(self.engine.rank);
+            if let Some(error) = self.exchange.compare_ends(&self.engine, &self.barrier) {
+                self.engine.job.tell_at_end(self.engine.rank, error);
+            }
         }
         self.engine.networks.notify_all();
         // Another host may report a failed rank during this wait. Then skip MPI_Finalize: it would wait for that rank.

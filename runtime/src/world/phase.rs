@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use super::allocate::Block;
 use super::{Symmetric, World};
 use crate::error::{CalledAt, Error, Result};
-use crate::team::exchange::Wanted;
+use crate::team::see::Wanted;
 use crate::team::title::Kind;
 
 /// The ranks that may access an allocation by pointers.

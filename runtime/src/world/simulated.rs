@@ -104,6 +104,7 @@ impl Simulated {
         let arrange = self.arrange;
         let first = MappedRank::of(0, JobMemory::create(ranks, &settings)?, &settings)?;
         first.job.set_supervised();
+        first.job.keep_error_at_end();
         let outcomes = sim::run_each(&self.network, &|turn| {
             let rank = turn.rank();
             let place = MappedRank { rank, ..first.clone() };
@@ -141,7 +142,7 @@ impl Simulated {
         })?;
         match outcomes.into_iter().find_map(std::result::Result::err) {
             Some(panic) => resume_unwind(panic),
-            None => Ok(()),
+            None => first.job.error_at_end().map_or(Ok(()), Err),
         }
     }
 }

@@ -4,14 +4,15 @@ use std::rc::Rc;
 
 use bytemuck::Zeroable;
 
-use super::World;
+use super::{PlainData, World};
 use crate::engine::Running;
 use crate::error::Result;
 use crate::memory::layout::LINE;
-use crate::team::exchange::{BOARD, Wanted};
+use crate::team::exchange::BOARD;
 use crate::team::last;
+use crate::team::see::Wanted;
 use crate::team::title::{Asked, Kind};
-use crate::team::{Left, OfWorld, Team};
+use crate::team::{Left, OfWorld, Operator, Pending, Team};
 
 /// The team of all ranks, as [`World::set_state`] keeps it.
 pub(super) struct Everyone {
@@ -36,6 +37,81 @@ impl Team {
             let running = world.begin("Team::world")?;
             world.make_everyone(&running).map(|everyone| everyone.team.clone())
         })
+    }
+}
+
+/// The future forms: collectives of the team of all ranks ([`Team::world`]). Those of all ranks are done in the order of their start, together
+/// with the calls of that team; they need no order with the world's blocking calls. A [`Pending`] can be tested
+/// ([`is_done`](Pending::is_done)), waited for with a limit ([`wait_for`](Pending::wait_for)) as often as needed, and awaited. Several may be
+/// under way. The first of them, or of [`Team::world`], is collective and blocks: it allocates the team's workspace.
+///
+/// # Errors
+/// As [`Team::world`]; those of the collective come from the [`Pending`].
+///
+/// # Examples
+/// ```
+/// # use bellwether_runtime as bellwether;
+/// use bellwether::Error;
+/// use std::time::Duration;
+///
+/// # bellwether::threads(3, |world| {
+/// let mut sum = world.allreduce_async(vec![world.rank()], |a, b| a + b)?;
+/// let all = world.allgather_async(vec![10 * world.rank()])?;
+/// let sum = loop {
+///     match sum.wait_for(Duration::from_millis(5)) {
+///         // Do something useful, then go on.
+///         Err(Error::TimedOut { .. }) => {}
+///         outcome => break outcome?,
+///     }
+/// };
+/// assert_eq!((sum, all.wait()?), (vec![3], vec![0, 10, 20]));
+/// # Ok(())
+/// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+/// # Ok::<(), Error>(())
+/// ```
+impl World {
+    /// As [`World::barrier`]. Puts of this rank from before the call are in effect at all ranks when it is done.
+    ///
+    /// # Errors
+    /// See above.
+    #[track_caller]
+    pub fn barrier_async(&self) -> Result<Pending<()>> {
+        let team = Team::world(self)?;
+        Ok(team.barrier_async())
+    }
+
+    /// As [`World::allreduce`]; gives the result.
+    ///
+    /// # Errors
+    /// See above.
+    #[track_caller]
+    pub fn allreduce_async<T: PlainData>(
+        &self,
+        values: Vec<T>,
+        operator: impl Operator<T> + 'static,
+    ) -> Result<Pending<Vec<T>>> {
+        let team = Team::world(self)?;
+        Ok(team.allreduce_async(values, operator))
+    }
+
+    /// As [`World::broadcast`]; gives the root's values.
+    ///
+    /// # Errors
+    /// See above.
+    #[track_caller]
+    pub fn broadcast_async<T: PlainData>(&self, root: usize, values: Vec<T>) -> Result<Pending<Vec<T>>> {
+        let team = Team::world(self)?;
+        Ok(team.broadcast_async(root, values))
+    }
+
+    /// As [`World::allgather`]; gives everyone's, in the order of the ranks.
+    ///
+    /// # Errors
+    /// See above.
+    #[track_caller]
+    pub fn allgather_async<T: PlainData>(&self, mine: Vec<T>) -> Result<Pending<Vec<T>>> {
+        let team = Team::world(self)?;
+        Ok(team.allgather_async(mine))
     }
 }
 

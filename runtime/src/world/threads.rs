@@ -19,7 +19,9 @@ use crate::settings::Settings;
 /// worlds may run at the same time.
 ///
 /// # Errors
-/// [`crate::Error::InvalidArgument`] for 0 ranks; what [`World::start`] returns, of the first rank that failed to start.
+/// [`crate::Error::InvalidArgument`] for 0 ranks; what [`World::start`] returns, of the first rank that failed to start;
+/// [`crate::Error::RanksDiffer`] if ranks that left without [`World::finish`] had got different results from their last reductions: see
+/// [`World::allreduce`].
 ///
 /// # Panics
 /// With the first panic of a rank, after all have ended. The others see [`crate::Error::PeerLost`].
@@ -75,7 +77,7 @@ impl Threads {
     ///
     /// # Errors
     /// [`crate::Error::InvalidArgument`] for 0 ranks; if the memory cannot be made; [`crate::Error::Start`] if the system gives
-    /// a rank no thread: then those that have one have been ended.
+    /// a rank no thread: then those that have one have been ended; [`crate::Error::RanksDiffer`] as [`threads`].
     pub fn build<R: Send>(&self, program: impl Fn(Builder) -> R + Sync) -> Result<Vec<R>> {
         let results = Results::new(self.ranks);
         self.run_each(&|rank, builder| results.put(rank, program(builder)))?;
@@ -86,6 +88,7 @@ impl Threads {
     fn run_each(&self, program: &(dyn Fn(usize, Builder) + Sync)) -> Result<()> {
         let first = MappedRank::of(0, JobMemory::create(self.ranks, &self.settings)?, &self.settings)?;
         first.job.set_supervised();
+        first.job.keep_error_at_end();
         let outcomes = std::thread::scope(|scope| -> Result<Vec<_>> {
             let rank = |rank| {
                 let place = MappedRank { rank, ..first.clone() };
@@ -124,7 +127,7 @@ impl Threads {
         })?;
         match outcomes.into_iter().find_map(std::result::Result::err) {
             Some(panic) => resume_unwind(panic),
-            None => Ok(()),
+            None => first.job.error_at_end().map_or(Ok(()), Err),
         }
     }
 }

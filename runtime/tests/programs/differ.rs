@@ -4,7 +4,7 @@ use bellwether_runtime::{Barrier, Error, Result, Threads, Transport, World};
 
 use super::{settings, threads, watchdog};
 
-const MAPPED: bool = matches!(crate::TRANSPORT, Transport::Auto);
+pub(super) const MAPPED: bool = matches!(crate::TRANSPORT, Transport::Auto);
 
 /// Runs a program that cannot come out well: every rank gets an error, and at least one that the ranks differ, in words that have
 /// all of `said`.
@@ -130,14 +130,119 @@ fn different_sizes_of_a_segment() {
 #[test]
 fn different_operators() {
     told(3, &["an earlier collective call", "the results of an allreduce before", file!()], |world| {
-        let mut value = [world.rank() as u64 + 1];
-        match world.rank() {
-            0 => world.allreduce(&mut value, |a, b| a + b)?,
-            _ => world.allreduce(&mut value, u64::max)?,
-        }
-        world.barrier()?;
+        add_or_take_the_larger(world)?;
         world.allgather(&[1]).map(drop)
     });
+}
+
+/// Adds at rank 0, takes the larger value elsewhere.
+fn add_or_take_the_larger(world: &World) -> Result<u64> {
+    let mut value = [world.rank() as u64 + 1];
+    match world.rank() {
+        0 => world.allreduce(&mut value, |a, b| a + b)?,
+        _ => world.allreduce(&mut value, u64::max)?,
+    }
+    Ok(value[0])
+}
+
+/// The texts of `errors`, each of which says that results of an allreduce differ, and where it was called.
+fn results_differ(errors: impl IntoIterator<Item = Option<Error>>) {
+    for (rank, error) in errors.into_iter().enumerate() {
+        let text = error.unwrap_or_else(|| panic!("rank {rank} was told nothing")).to_string();
+        let places = text.matches(file!()).count();
+        assert!(text.contains("the results of an allreduce before") && places == 2, "rank {rank}: {text}");
+    }
+}
+
+/// Over a network barriers do not compare.
+#[test]
+fn a_barrier_tells_of_different_operators() {
+    if !MAPPED {
+        return;
+    }
+    watchdog();
+    for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
+        for ranks in [2, 3, 5, 9] {
+            let entered = std::sync::Barrier::new(ranks);
+            for resumes in [false, true] {
+                let mut settings = settings();
+                settings.barrier = barrier;
+                let outcomes = Threads::new(ranks).settings(settings).run(|world| {
+                    add_or_take_the_larger(world)?;
+                    if resumes && world.rank() > 0 {
+                        let limit = std::time::Duration::ZERO;
+                        let error = world.barrier_for(limit).expect_err("rank 0 has not entered");
+                        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+                    }
+                    entered.wait();
+                    world.barrier()
+                });
+                results_differ(outcomes.expect("the ranks start").into_iter().map(Result::err));
+            }
+        }
+    }
+}
+
+/// No call comes after the one that differs, and no rank finishes.
+#[test]
+fn the_end_tells_of_different_operators() {
+    if !MAPPED {
+        return;
+    }
+    watchdog();
+    for ranks in [2, 3, 5] {
+        let outcome = threads(ranks, |world| add_or_take_the_larger(world).map(drop));
+        results_differ([outcome.err()]);
+        // After a rank that ended early nothing is compared.
+        let outcomes =
+            threads(ranks, |world| if world.rank() > 0 { Ok(()) } else { add_or_take_the_larger(world).map(drop) });
+        let outcomes = outcomes.expect("nothing is compared");
+        assert!(matches!(outcomes[0], Err(Error::PeerLost { .. })), "{outcomes:?}");
+    }
+}
+
+/// Ranks that are processes print what [`threads`] returns. The ranks are copies of this test.
+#[test]
+fn processes_print_at_the_end_that_operators_differ() {
+    const AGAIN: &str = "TEST_OF_THE_END";
+    if !MAPPED {
+        return;
+    }
+    watchdog();
+    if std::env::var_os(AGAIN).is_some() {
+        let world = World::builder().ranks(2).start().expect("the ranks start");
+        add_or_take_the_larger(&world).expect("a result");
+        return;
+    }
+    let name = "programs::differ::processes_print_at_the_end_that_operators_differ";
+    let mut test = std::process::Command::new(std::env::current_exe().expect("a running test has a file"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
+        test.env_remove(name);
+    }
+    let outcome = test.args(["--exact", name, "--nocapture"]).env(AGAIN, "1").output().expect("it starts");
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success() && said.contains("the results of an allreduce before"), "{outcome:?}");
+    assert!(said.lines().any(|line| line.matches(file!()).count() == 2), "{said}");
+}
+
+#[test]
+fn a_barrier_beside_another_call_is_told_to_all() {
+    if !MAPPED {
+        return;
+    }
+    for ranks in [2, 3, 9] {
+        for odd in [0, ranks - 1] {
+            watchdog();
+            let outcomes = threads(ranks, |world| {
+                if world.rank() == odd { world.barrier() } else { world.allgather(&[1u8; 3]).map(drop) }
+            });
+            for (rank, outcome) in outcomes.expect("the ranks start").into_iter().enumerate() {
+                let text = outcome.expect_err("the ranks differ").to_string();
+                let said = ["a barrier", "an allgather of 3 elements of type u8", file!()];
+                assert!(said.iter().all(|said| text.contains(said)), "rank {rank} of {ranks}: {text}");
+            }
+        }
+    }
 }
 
 /// No call comes after the one that differs.
@@ -145,11 +250,7 @@ fn different_operators() {
 fn finish_tells_of_different_operators() {
     for ranks in [2, 3, 5] {
         told_to_all(ranks, &["the results of an allreduce before", file!()], |world| {
-            let mut value = [world.rank() as u64 + 1];
-            match world.rank() {
-                0 => world.allreduce(&mut value, |a, b| a + b)?,
-                _ => world.allreduce(&mut value, u64::max)?,
-            }
+            add_or_take_the_larger(&world)?;
             world.finish()
         });
     }

@@ -3,9 +3,11 @@
 
 mod deadlock;
 mod differ;
+mod each_kind;
 mod memory;
 mod panics;
 mod segments;
+mod under_way;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

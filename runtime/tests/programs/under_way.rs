@@ -1,0 +1,76 @@
+//! The world's collectives in their future form: tested, given a time limit, resumed, and several under way.
+
+use std::time::Duration;
+
+use bellwether_runtime::{Error, Result, Sum, Team, World};
+
+use super::{differ::MAPPED, threads, watchdog};
+
+/// Rank 0 makes its calls when all others have found theirs not done.
+fn rank_0_is_late(world: &World) -> Result<()> {
+    let (rank, size) = (world.rank(), world.size());
+    let go_on = world.bell()?;
+    Team::world(world)?;
+    if rank == 0 {
+        go_on.wait(size as u64 - 1)?;
+        // A call that blocks needs no order with them.
+        world.barrier()?;
+    }
+    let barrier = &mut world.barrier_async()?;
+    let sums = &mut world.allreduce_async(vec![rank, 1], |a, b| a + b)?;
+    let values = &mut world.broadcast_async(0, vec![rank + 7; 3000])?;
+    let all = &mut world.allgather_async(vec![rank as u8])?;
+    if rank > 0 {
+        for _ in 0..2 {
+            assert!(!barrier.is_done() && !sums.is_done() && !values.is_done() && !all.is_done());
+            let told = [
+                barrier.wait_for(Duration::ZERO).err(),
+                sums.wait_for(Duration::ZERO).err(),
+                values.wait_for(Duration::from_millis(1)).err(),
+                all.wait_for(Duration::ZERO).err(),
+            ];
+            assert!(told.iter().all(|told| matches!(told, Some(Error::TimedOut { .. }))), "{told:?}");
+        }
+        go_on.ring(0)?;
+        world.barrier()?;
+    }
+    // Not in the order of their start.
+    let limit = Duration::from_secs(60);
+    assert_eq!(all.wait_for(limit)?, (0..size as u8).collect::<Vec<_>>());
+    assert_eq!(sums.wait_for(limit)?, [size * (size - 1) / 2, size]);
+    barrier.wait_for(limit)?;
+    assert_eq!(values.wait_for(limit)?, [7; 3000]);
+    let again = sums.wait_for(limit).expect_err("its result is taken").to_string();
+    assert!(again.contains("an earlier wait has given its result"), "{again}");
+    world.barrier()
+}
+
+#[test]
+fn the_worlds_collectives_are_tested_limited_and_resumed() {
+    watchdog();
+    for ranks in [2, 3, 5] {
+        for (rank, outcome) in threads(ranks, rank_0_is_late).expect("the ranks start").into_iter().enumerate() {
+            outcome.unwrap_or_else(|error| panic!("rank {rank} of {ranks}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn future_forms_that_differ_are_told_with_both_places() {
+    watchdog();
+    let outcomes = threads(2, |world| {
+        let line = line!() + 2;
+        let pending = match world.rank() {
+            0 => world.allreduce_async(vec![1u64], Sum)?,
+            _ => world.broadcast_async(0, vec![1u64])?,
+        };
+        // The root of a broadcast waits for nobody.
+        let told = pending.wait().and_then(|_| world.barrier_async()?.wait());
+        let told = told.expect_err("the ranks differ").to_string();
+        let places = [line, line + 1].map(|line| format!("called at {}:{line}", file!()));
+        Ok::<_, Error>(places.iter().all(|place| told.contains(place)))
+    });
+    let told: Vec<bool> = outcomes.expect("the ranks start").into_iter().map(|told| told.expect("a team")).collect();
+    // Over a network the one that finds it may be told alone, and the other one that it was.
+    assert!(if MAPPED { told == [true; 2] } else { told.contains(&true) }, "{told:?}");
+}
