@@ -288,10 +288,10 @@ fn tell(address: usize, place: &Place) {
         SEVERAL => write!(line, "which has several ranks"),
         rank => write!(line, "which is rank {rank}"),
     };
-    let _ = write!(
+    let _ = writeln!(
         line,
         "; it wrote to the job's memory, at {address:#x}, and only process {parent} may do that. In the child, use nothing of the \
-         world: call `exec` or `_exit`, or start it as a program (`std::process::Command`), or fork before the world starts\n"
+         world: call `exec` or `_exit`, or start it as a program (`std::process::Command`), or fork before the world starts"
     );
     // SAFETY: initialised bytes of this stack. Nobody could be told of an error.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };

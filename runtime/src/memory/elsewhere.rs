@@ -13,6 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::copy;
 use super::layout::{CONNECTION_HEAD, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS_MAX, Status};
+use super::node::HUGE_PAGE;
 use crate::error::{Error, Result};
 use crate::forked::Mapping;
 use crate::membership::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
@@ -39,7 +40,8 @@ impl Elsewhere {
     /// [`Error::Os`].
     pub(super) fn map(fd: BorrowedFd<'_>, offset: usize, ranks: usize) -> Result<Elsewhere> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let len = elsewhere_len(ranks);
+        // The file has so much room there, and the kernel changes access to reserved huge pages by whole ones.
+        let len = elsewhere_len(ranks).next_multiple_of(HUGE_PAGE);
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, offset as u64) }
             .map_err(|e| Error::os("mapping what other hosts' ranks publish", "mmap", e))?;

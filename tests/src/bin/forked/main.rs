@@ -61,7 +61,7 @@ fn main() -> Result<()> {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
-        let wrong = in_child(world, memory, bell, team, call, large, waits, more);
+        let wrong = in_child(world, (memory, bell), team, call, large, waits, more);
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(wrong) };
     }
@@ -147,8 +147,7 @@ impl Waits {
 
 fn in_child(
     world: World,
-    memory: bellwether::Symmetric<u64>,
-    bell: bellwether::Bell,
+    (memory, bell): (bellwether::Symmetric<u64>, bellwether::Bell),
     team: Team,
     call: bellwether::Call<u64>,
     large: LandingId,

@@ -26,6 +26,9 @@ enum End {
     Signal(c_int),
 }
 
+/// What a child is to do.
+type Act<'a> = &'a dyn Fn() -> Result<()>;
+
 const REFUSED: c_int = 40;
 const WRONG: c_int = 41;
 
@@ -66,6 +69,12 @@ fn child(act: impl FnOnce() -> Result<()>) -> (c_int, End, String) {
         None => End::Signal(libc::WTERMSIG(status)),
     };
     (child, end, text)
+}
+
+/// What a child is to do that has no error.
+fn after(act: impl FnOnce()) -> Result<()> {
+    act();
+    Ok(())
 }
 
 /// Runs `act` in a child, which must end by its write.
@@ -118,23 +127,23 @@ fn stay_as_they_are(world: &World) -> Result<()> {
     world.barrier()?;
     if rank == size - 1 {
         let who = format!("is rank {rank}");
-        let end = |name: &str, act: &dyn Fn() -> Result<()>| must_end(name, &who, act);
-        let refuse = |name: &str, act: &dyn Fn() -> Result<()>| {
+        let end = |name: &str, act: Act<'_>| must_end(name, &who, act);
+        let refuse = |name: &str, act: Act<'_>| {
             let (_, end, text) = child(act);
             assert_eq!(end, End::Refused, "{name}: {text}");
         };
-        let return_ = |name: &str, act: &dyn Fn() -> Result<()>| {
+        let return_ = |name: &str, act: Act<'_>| {
             let (_, end, text) = child(act);
             assert_eq!((end, text.as_str()), (End::Returned, ""), "{name}");
         };
-        end("store", &|| Ok(memory.store(0, 9)));
-        end("write", &|| Ok(memory.write(0, &[9; 8])));
+        end("store", &|| after(|| memory.store(0, 9)));
+        end("write", &|| after(|| memory.write(0, &[9; 8])));
         end("write to a segment", &|| segment.write(0, &bytes));
         // SAFETY: memory of this world, which the child may not write.
-        end("a pointer", &|| Ok(unsafe { memory.as_ptr_range().start.write_volatile(9) }));
+        end("a pointer", &|| after(|| unsafe { memory.as_ptr_range().start.write_volatile(9) }));
         // To other ranks: a store where they are mapped, else an error.
         let is_mapped = world.settings().transport == Transport::Auto;
-        let remote: &dyn Fn(&str, &dyn Fn() -> Result<()>) = if is_mapped { &end } else { &refuse };
+        let remote: &dyn Fn(&str, Act<'_>) = if is_mapped { &end } else { &refuse };
         remote("put", &|| memory.put(next, 0, 9));
         remote("put_slice", &|| memory.put_slice(next, 0, &[9; 8]));
         remote("put_bell", &|| memory.put_bell(next, 0, 9, &bell));
@@ -164,15 +173,15 @@ fn stay_as_they_are(world: &World) -> Result<()> {
             push.finish()
         });
         // Reads, drops, and memory that is the child's own.
-        return_("drops", &|| Ok(drop(to_drop.take())));
+        return_("drops", &|| after(|| drop(to_drop.take())));
         static OWN: AtomicU64 = AtomicU64::new(5);
         let is_five = |value| assert_eq!(value, 5);
-        return_("load", &|| Ok(is_five(memory.load(0))));
+        return_("load", &|| after(|| is_five(memory.load(0))));
         if is_mapped {
             return_("get", &|| memory.get(next, 0).map(is_five));
         }
-        return_("a static", &|| Ok(is_five(OWN.swap(9, Ordering::Relaxed))));
-        return_("its heap", &|| Ok(is_five(plain[0].swap(9, Ordering::Relaxed))));
+        return_("a static", &|| after(|| is_five(OWN.swap(9, Ordering::Relaxed))));
+        return_("its heap", &|| after(|| is_five(plain[0].swap(9, Ordering::Relaxed))));
         is_five(OWN.load(Ordering::Relaxed));
     }
     world.barrier()?;
@@ -244,11 +253,11 @@ pub fn other_faults_have_their_handler() -> Result<()> {
     assert_ne!(page, libc::MAP_FAILED);
     PAGE.store(page, Ordering::Relaxed);
     // SAFETY: no memory of Rust's is there; the access raises a signal.
-    let touch = || Ok(unsafe { page.cast::<u8>().write_volatile(1) });
+    let touch = || after(|| unsafe { page.cast::<u8>().write_volatile(1) });
     // SAFETY: sends a signal to this process.
-    let signal = || Ok(assert_eq!(unsafe { libc::raise(libc::SIGSEGV) }, 0));
-    let store = || Ok(memory.store(0, 9));
-    let end = |act: &dyn Fn() -> Result<()>| {
+    let signal = || after(|| assert_eq!(unsafe { libc::raise(libc::SIGSEGV) }, 0));
+    let store = || after(|| memory.store(0, 9));
+    let end = |act: Act<'_>| {
         let (_, end, text) = child(act);
         assert_eq!(text, "");
         end
@@ -282,7 +291,7 @@ pub fn other_faults_have_their_handler() -> Result<()> {
     world.finish()?;
     // Without a world a child is like any other.
     let before = action(None);
-    let (_, last, text) = child(|| Ok(assert_eq!(action(None), before)));
+    let (_, last, text) = child(|| after(|| assert_eq!(action(None), before)));
     assert_eq!((last, text.as_str()), (End::Returned, ""));
     println!("1 rank as it was");
     Ok(())
