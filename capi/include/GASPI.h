@@ -23,7 +23,7 @@
  * A gaspi_notify_waitsome over more than 64 notifications with GASPI_TEST may miss one that is just being set.
  *
  * Threads: every call may be made from every thread of the process, but no thread posts while another calls gaspi_proc_term. A forked
- * child is no rank: its calls return GASPI_ERR_NOINIT.
+ * child is no rank: its calls return GASPI_ERR_NOINIT, and a write to the memory of a segment of gaspi_segment_create ends it with SIGSEGV.
  *
  * Profiling: every call that returns a code has a second name, pgaspi_ in place of gaspi_. A program that defines gaspi_write itself
  * and calls pgaspi_write in it sees its own writes. That needs the shared library, or an archive with weak names: one that was built with

@@ -37,6 +37,14 @@ fn l28_the_references_example_alone_and_as_copies_and_linked_statically() {
     assert_eq!(program.launched(2, &[]).expect_success().stdout, "example: 2 tasks\n");
 }
 
+/// The library's own variables are in the executable then, and symmetric: what a child stores there must not be its parent's.
+#[test]
+fn a_child_is_no_task_where_static_data_is_symmetric() {
+    let program = compile("cc", C99, "lapi_misuse.c", Link::Static);
+    let done = program.alone_with(&[], &[("BELLWETHER_STATIC_DATA", "on")]).expect_success();
+    assert_eq!(done.stdout.lines().last(), Some("misuse: 1 tasks"), "{done:#?}");
+}
+
 #[test]
 fn the_guides_program_runs() {
     let program = compile("cc", C99, "../../../docs/programs/lapi.c", Link::Shared);

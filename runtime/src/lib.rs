@@ -10,6 +10,7 @@ mod bounds;
 pub mod decoders;
 mod engine;
 mod error;
+mod forked;
 mod hash;
 pub mod membership;
 #[doc(hidden)]

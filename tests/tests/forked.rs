@@ -39,6 +39,41 @@ fn a_forked_child_is_not_the_rank_over_the_contract() {
     }
 }
 
+#[test]
+fn a_forked_child_is_not_the_rank_over_tcp() {
+    ranks_and_their_children(2, &[("BELLWETHER_TRANSPORT", "tcp")]);
+}
+
+/// Runs `forked part` with these ranks.
+fn part(part: &str, ranks: usize, settings: &[(&str, &str)], says: &str) {
+    let mut program = command(PROGRAM);
+    program.arg(part).envs(settings.iter().copied());
+    if ranks > 1 {
+        program.env("BELLWETHER_RANKS", ranks.to_string());
+    }
+    let outcome = run(&mut program, LIMIT).expect_success();
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), (says, ""), "{part}, {settings:?}");
+}
+
+#[test]
+fn a_write_to_mapped_memory_ends_a_forked_child() {
+    const TRANSPORT: &str = "BELLWETHER_TRANSPORT";
+    for settings in [
+        &[][..],
+        &[(TRANSPORT, "shm-contract")],
+        &[(TRANSPORT, "tcp")],
+        &[("BELLWETHER_STATIC_DATA", "on"), ("BELLWETHER_CMA", "off")],
+    ] {
+        part("stores", 2, settings, "2 ranks as they were\n");
+    }
+    part("threads", 1, &[], "2 ranks as they were\n");
+}
+
+#[test]
+fn other_faults_of_a_forked_child_go_to_the_handler_that_was_there() {
+    part("handlers", 1, &[], "1 rank as it was\n");
+}
+
 /// Children that end in every way, of ranks of `bellwether run` and of a program that starts its own ranks.
 #[test]
 fn ranks_go_on_however_their_children_end() {

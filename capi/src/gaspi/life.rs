@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::World;
+use bellwether_runtime::memory::statics;
 use bellwether_runtime::vocabulary::gaspi::{Code, Process, Result, Statistics, Timeout, codes};
 
 use super::settings::{self, Settings};
@@ -117,6 +118,10 @@ pub(super) fn waiting<R>(call: impl FnOnce(&'static Process) -> Result<R>) -> Re
 fn watch(held: &mut Held) -> Result<()> {
     if held.watches {
         return Ok(());
+    }
+    // The runtime's first: before them, a store of `in_child` would be the parent's where static data is symmetric.
+    if !statics::watch() {
+        return Err(Code(codes::MEMALLOC));
     }
     // SAFETY: `in_child` only stores to atomics, which a child may do; `at_exit` may run at any exit.
     if unsafe { libc::pthread_atfork(None, None, Some(in_child)) != 0 || libc::atexit(at_exit) != 0 } {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellwether_runtime::World;
+use bellwether_runtime::memory::statics;
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Failure, Job, What, codes};
 
@@ -103,6 +104,10 @@ unsafe fn start(handle: *mut Handle, info: *const Info) -> Result<(), i32> {
 fn watch(process: &mut Process) -> Result<(), i32> {
     if process.watches {
         return Ok(());
+    }
+    // The runtime's first: before them, a store of `in_child` would be the parent's where static data is symmetric.
+    if !statics::watch() {
+        return Err(codes::MEMORY_EXHAUSTED);
     }
     // SAFETY: `in_child` only stores to an atomic, which a child may do; `at_exit` may run at any exit.
     if unsafe { libc::pthread_atfork(None, None, Some(in_child)) != 0 || libc::atexit(at_exit) != 0 } {

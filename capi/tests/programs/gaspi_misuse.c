@@ -6,6 +6,8 @@
 #include "gaspi_test.h"
 
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -508,6 +510,8 @@ static void active(void) {
 
 static void child(void) {
     int status = -1;
+    gaspi_pointer_t start = NULL;
+    char before;
     pid_t made = fork();
     CHECK(made >= 0);
     if (made == 0) {
@@ -516,6 +520,19 @@ static void child(void) {
         _exit(7);
     }
     CHECK(waitpid(made, &status, 0) == made && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    /* Its writes are not the rank's. It ends without its words, and without an image of its memory. */
+    OK(gaspi_segment_ptr(0, &start));
+    before = *(volatile char *)start;
+    made = fork();
+    CHECK(made >= 0);
+    if (made == 0) {
+        prctl(PR_SET_DUMPABLE, 0);
+        close(2);
+        *(volatile char *)start = (char)(before + 1);
+        _exit(8);
+    }
+    CHECK(waitpid(made, &status, 0) == made && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    CHECK(*(volatile char *)start == before);
 }
 
 static void statistics(void) {

@@ -238,6 +238,8 @@ impl MappedSegments {
         address: usize,
         length: usize,
     ) -> Result<Attached> {
+        // In a forked child, the kernel would copy all the same.
+        self.node.check_own(operation, self.rank)?;
         if self.slot_of(rank, address).is_some() {
             return Err(Error::BadAddress { operation, rank, address, length });
         }

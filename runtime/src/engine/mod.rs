@@ -420,13 +420,7 @@ impl Engine {
     /// [`Error::Forked`] in a forked child.
     #[inline(always)]
     pub fn check_own(&self, operation: &'static str) -> Result<()> {
-        if self.is_own() { Ok(()) } else { Err(self.forked(operation)) }
-    }
-
-    #[cold]
-    fn forked(&self, operation: &'static str) -> Error {
-        let (parent, child) = (self.node.owner().pid(), std::process::id());
-        Error::Forked { operation, rank: self.rank, parent, child }
+        self.node.check_own(operation, self.rank)
     }
 }
 

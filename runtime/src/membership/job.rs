@@ -22,6 +22,7 @@ use super::guard::Guarded;
 use super::nodes::Nodes;
 use super::roster::{HEADER_LEN, Header, RankRecord};
 use crate::error::{Error, Result};
+use crate::forked::Mapping;
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
@@ -74,7 +75,7 @@ impl Span {
 pub struct JobMemory {
     fd: OwnedFd,
     pub(super) roster: *mut u8,
-    roster_len: usize,
+    pub(super) mapping: Mapping,
     ranks: usize,
     pub(super) at_end: AtEnd,
 }
@@ -197,7 +198,9 @@ impl JobMemory {
             )
         }
         .map_err(|e| Error::os("mapping the job's roster", "mmap", e))?;
-        Ok(JobMemory { fd, roster: roster.cast(), roster_len, ranks, at_end: AtEnd::default() })
+        // SAFETY: mapped just now, and unmapped by nothing else.
+        let mapping = unsafe { Mapping::new(roster.cast(), roster_len) };
+        Ok(JobMemory { fd, roster: roster.cast(), mapping, ranks, at_end: AtEnd::default() })
     }
 
     #[inline(always)]
@@ -221,7 +224,7 @@ impl JobMemory {
     pub(crate) fn guard(&self) -> Guarded {
         // SAFETY: the roster stays mapped as long as `self`, which the caller holds; it has states, counts and words of text,
         // of which any may be 0.
-        unsafe { Guarded::new(self.roster, self.roster_len) }
+        unsafe { Guarded::new(self.roster, self.mapping.len()) }
     }
 
     /// Ranks in the job.
@@ -243,7 +246,7 @@ impl JobMemory {
 
     /// Where in the file is what ranks without a slot publish, if there are such ranks.
     pub fn elsewhere_offset(&self) -> Option<usize> {
-        (self.slots().len() < self.ranks).then_some(self.roster_len)
+        (self.slots().len() < self.ranks).then(|| self.mapping.len())
     }
 
     /// Log2 of the distance from one slot to the next, in bytes.
@@ -254,13 +257,6 @@ impl JobMemory {
     /// Whether the file is made of the kernel's reserved huge pages.
     pub fn reserved_huge_pages(&self) -> bool {
         self.header().reserved_huge_pages.load(Ordering::Relaxed) != 0
-    }
-}
-
-impl Drop for JobMemory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, unmapped once; nothing borrowed from it outlives self.
-        let _ = unsafe { rustix::mm::munmap(self.roster.cast(), self.roster_len) };
     }
 }
 

@@ -311,7 +311,9 @@ impl JobMemory {
     /// # Errors
     /// [`Error::Start`] if that rank is taken.
     pub fn arrive(&self, rank: usize, facts: Arrival) -> Result<()> {
-        self.enter(rank, std::process::id(), facts)
+        self.enter(rank, std::process::id(), facts)?;
+        self.mapping.note_rank(rank);
+        Ok(())
     }
 
     /// Enters `rank`, which another host has told of.

@@ -13,7 +13,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::copy;
 use super::layout::{CONNECTION_HEAD, HANDLER_ENTRY, LINE, MAX_HANDLERS, NETWORKS_MAX, Status};
+use super::node::HUGE_PAGE;
 use crate::error::{Error, Result};
+use crate::forked::Mapping;
 use crate::membership::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
 
 /// Bytes of a table: a cache line with the number of entries plus one (0: the table is free), then the entries.
@@ -27,6 +29,7 @@ const _: () = assert!(size_of::<Status>() == LINE && LINE + NETWORKS_MAX * CONNE
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     base: *mut u8,
+    _mapping: Mapping,
     ranks: usize,
 }
 
@@ -37,11 +40,14 @@ impl Elsewhere {
     /// [`Error::Os`].
     pub(super) fn map(fd: BorrowedFd<'_>, offset: usize, ranks: usize) -> Result<Elsewhere> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let len = elsewhere_len(ranks);
+        // The file has so much room there, and the kernel changes access to reserved huge pages by whole ones.
+        let len = elsewhere_len(ranks).next_multiple_of(HUGE_PAGE);
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, offset as u64) }
             .map_err(|e| Error::os("mapping what other hosts' ranks publish", "mmap", e))?;
-        Ok(Elsewhere { base: base.cast(), ranks })
+        // SAFETY: mapped just now, and unmapped by nothing else.
+        let mapping = unsafe { Mapping::new(base.cast(), len) };
+        Ok(Elsewhere { base: base.cast(), _mapping: mapping, ranks })
     }
 
     fn at(&self, rank: usize) -> *mut u8 {
@@ -105,12 +111,5 @@ impl Elsewhere {
             }
         }
         tracing::warn!(rank, "the handler table of a rank on another host is one too many that differ");
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; whatever points into it holds a reference to the node's memory.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), elsewhere_len(self.ranks)) };
     }
 }

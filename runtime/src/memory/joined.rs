@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::forked::Mapping;
+
 /// One range of every slot, mapped back to back in rank order; unmapped when dropped.
 ///
 /// It aliases the slots: a store through one mapping is visible through the other. It takes address space and page-table
 /// entries, no memory.
 #[derive(Debug)]
 pub struct Joined {
-    base: *mut u8,
-    len: usize,
+    mapping: Mapping,
     pieces: usize,
 }
 
@@ -29,12 +30,13 @@ impl Joined {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping at an address of the kernel's choice, that nothing can be stored in.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }.ok()?;
-        let joined = Joined { base: base.cast(), len, pieces: count };
+        // SAFETY: mapped just now, and unmapped by nothing else. What is mapped over it below is shared memory of the job.
+        let joined = Joined { mapping: unsafe { Mapping::new(base.cast(), len) }, pieces: count };
         if PIECES.fetch_add(count, Relaxed) + count > MOST_PIECES {
             return None;
         }
         for part in 0..count {
-            let (at, from) = (joined.base.wrapping_add(part * bytes), first + part * stride);
+            let (at, from) = (joined.base().wrapping_add(part * bytes), first + part * stride);
             let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
             // SAFETY: inside the reservation made above, whose address no other code has yet.
             unsafe { rustix::mm::mmap(at.cast(), bytes, access, flags, file.as_fd(), from as u64) }.ok()?;
@@ -44,14 +46,16 @@ impl Joined {
 
     /// Address of the first byte.
     pub fn base(&self) -> *mut u8 {
-        self.base
+        self.mapping.start()
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; every user of the address also holds this value.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
         PIECES.fetch_sub(self.pieces, Relaxed);
     }
 }

@@ -12,6 +12,7 @@ use super::limits;
 use super::owner::Owner;
 use super::statics::Statics;
 use crate::error::{CalledAt, Error, Result};
+use crate::forked::Mapping;
 use crate::membership::JobMemory;
 
 /// Granularity of large commitments.
@@ -80,7 +81,7 @@ impl Slots {
 #[derive(Debug)]
 pub struct NodeMemory {
     base: *mut u8,
-    len: usize,
+    mapping: Mapping,
     slots: Slots,
     elsewhere: Option<Elsewhere>,
     pages: Pages,
@@ -140,7 +141,9 @@ impl NodeMemory {
         } else {
             Pages::Small
         };
-        let mut node = NodeMemory { base, len, slots, elsewhere: None, pages, fd, owner: Owner::current() };
+        // SAFETY: mapped just now, and unmapped by nothing else.
+        let mapping = unsafe { Mapping::new(base, len) };
+        let mut node = NodeMemory { base, mapping, slots, elsewhere: None, pages, fd, owner: Owner::current() };
         if let Some((ranks, offset)) = slots.elsewhere {
             node.elsewhere = Some(Elsewhere::map(node.fd.as_fd(), offset, ranks)?);
         }
@@ -152,10 +155,27 @@ impl NodeMemory {
         &self.owner
     }
 
+    /// Notes that `rank` is a rank of this process.
+    pub fn note_rank(&self, rank: usize) {
+        self.mapping.note_rank(rank);
+    }
+
     /// Whether this is the process whose ranks use this mapping, and not a child forked from it.
     #[inline(always)]
     pub fn is_own(&self) -> bool {
         self.owner.is_current()
+    }
+
+    /// # Errors
+    /// [`Error::Forked`] in a child forked from the process that is `rank`.
+    #[inline(always)]
+    pub fn check_own(&self, operation: &'static str, rank: usize) -> Result<()> {
+        if self.is_own() { Ok(()) } else { Err(self.forked(operation, rank)) }
+    }
+
+    #[cold]
+    fn forked(&self, operation: &'static str, rank: usize) -> Error {
+        Error::Forked { operation, rank, parent: self.owner.pid(), child: std::process::id() }
     }
 
     /// Address that the slot of rank 0 has, or would have if it were mapped. The slot of rank `r`, if mapped, is at this address plus `r` strides.
@@ -238,7 +258,10 @@ impl NodeMemory {
         if large || self.slots.count > MOST {
             return None;
         }
-        Joined::map(&self.fd, self.slots.offset + from, 1 << self.slots.stride_log2, self.slots.count, bytes)
+        let joined =
+            Joined::map(&self.fd, self.slots.offset + from, 1 << self.slots.stride_log2, self.slots.count, bytes)?;
+        joined.mapping().note_ranks_of(&self.mapping);
+        Some(joined)
     }
 
     /// Maps the executable's static data from `offset` of `slot`, where there are `room` bytes; see [`super::statics`].
@@ -312,13 +335,6 @@ impl NodeMemory {
         let offset = self.offset_of(slot) + from;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.fd.as_fd(), flags, offset as u64, (to - from) as u64).is_ok()
-    }
-}
-
-impl Drop for NodeMemory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; whatever points into it holds a reference to self.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }
 

@@ -14,6 +14,7 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::limits::page_size;
@@ -107,13 +108,8 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
     FILE.store(file, SeqCst);
     OFFSET.store(offset, SeqCst);
     START.store(statics.start, SeqCst);
-    static HANDLERS: AtomicBool = AtomicBool::new(false);
-    if !HANDLERS.swap(true, SeqCst) {
-        // SAFETY: functions that live as long as the process.
-        let refused = unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
-        if refused != 0 {
-            return Err(refuse("the system takes no handlers of fork".into()));
-        }
+    if !watch() {
+        return Err(refuse("the system takes no handlers of fork".into()));
     }
     LEN.store(statics.len, SeqCst);
     // SAFETY: the executable's own pages, which no other thread writes; the file has room there, and its bytes become theirs.
@@ -123,6 +119,16 @@ pub fn lay(file: BorrowedFd<'_>, offset: usize, room: usize, shared: bool) -> Re
         return Err(Error::Os { doing: "making static data symmetric", call, source });
     }
     Ok(statics)
+}
+
+/// Registers the handlers of `fork`. Returns `false` if the system takes none.
+///
+/// Handlers of a child run in the order of their registration. One that writes static variables is registered after these: before them the
+/// variables are still the parent's.
+pub fn watch() -> bool {
+    static TAKEN: OnceLock<bool> = OnceLock::new();
+    // SAFETY: functions that live as long as the process.
+    *TAKEN.get_or_init(|| unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) } == 0)
 }
 
 /// Copies the statics to the file and maps it over them. Nothing here writes a static variable after the first copy: that write would be lost.

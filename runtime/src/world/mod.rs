@@ -111,11 +111,14 @@ use crate::team::title::{Asked, Kind};
 /// # Forked children
 /// A child made by `fork` has copies of the world and of all handles, but only the parent is the rank. In the child every call
 /// that waits, sends, goes over a network, is collective or ends the rank is [`Error::Forked`], and dropping the world or a
-/// handle does nothing: the parent and its peers notice nothing. Plain accesses to mapped memory are not stopped: a put, get,
-/// atomic or ring to a rank of the same node stays a store or a load, as fast as ever, on the memory that the child shares
-/// with all ranks. The ranks see the child's stores as if its parent had made them, and nothing orders them with the parent's.
-/// So do not use the world in a child: let the child `exec` or `_exit`. Programs started with [`std::process::Command`] are no
-/// such children.
+/// handle does nothing: the parent and its peers notice nothing. Mapped memory can only be read there. A put, atomic or ring to
+/// a rank of the same node is a store, which asks nobody: in a child it ends the child with SIGSEGV, after one line on
+/// standard error that names the rank and both processes. So does a write to own memory of the world. A get stays a load.
+/// Symmetric static data is the child's own copy. So do not use the world in a child: let the child `exec` or `_exit`. Programs
+/// started with [`std::process::Command`] are no such children.
+///
+/// A handler of `pthread_atfork` takes the write access, and the child has a handler of SIGSEGV, which passes other faults on to
+/// the one that was there. A child of a bare `clone` or of `vfork` runs no such handler: it may do nothing but `exec`.
 ///
 /// # Examples
 /// ```

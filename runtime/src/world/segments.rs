@@ -374,6 +374,8 @@ impl World {
     /// # Errors
     /// As [`World::segment`].
     pub(crate) fn allocate_segment(&self, number: Option<u32>, bytes: usize, sharers: usize) -> Result<Segment> {
+        // The memory that a forked child would take is the parent's.
+        self.engine.check_own("making a segment")?;
         if bytes > 0
             && let Some(start) = self.engine.segments.take_memory(bytes, sharers)?
         {

@@ -89,6 +89,7 @@ impl MappedRank {
     pub(super) fn prepare(&self, settings: &Settings, shared: bool) -> Result<()> {
         let (layout, MappedRank { rank, job, node }) = (self.layout(settings), self);
         let control = layout.control_len.next_multiple_of(node.granule(0));
+        node.note_rank(*rank);
         node.commit(*rank, 0, control, job.ranks_here(), "memory to start", "")?;
         if *rank == 0 && job.ranks_here() == job.ranks() {
             let end = layout.gathered(0, job.ranks()).next_multiple_of(4096);

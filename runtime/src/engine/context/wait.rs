@@ -63,10 +63,7 @@ impl Stream {
     /// [`Error::Forked`]; in virtual time [`Error::InvalidArgument`] on another thread than that of the world.
     #[inline]
     pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
-        if !self.node.is_own() {
-            let (parent, child) = (self.node.owner().pid(), std::process::id());
-            return Err(Error::Forked { operation, rank: self.rank, parent, child });
-        }
+        self.node.check_own(operation, self.rank)?;
         let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
         let shared = &self.home.shared;
         let is_home = || self.home.thread == Some(std::thread::current().id()) && !shared.over.load(Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! A rank forks. The child uses all that it has of the world, and gets an error for each call; the parent notices nothing.
 //!
-//! The child ends with the number of calls that did not fail as they should, each told on standard error.
+//! The child ends with the number of calls that did not fail as they should, each told on standard error. With an argument: see `stores`.
+
+mod calls;
+mod stores;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,6 +22,13 @@ use rustix::event::{Timespec, epoll};
 const BYTES: usize = 1 << 16;
 
 fn main() -> Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        None => {}
+        Some("stores") => return stores::end_the_child(),
+        Some("handlers") => return stores::other_faults_have_their_handler(),
+        Some("threads") => return stores::ranks_that_are_threads(),
+        Some(other) => panic!("{other}: no such part"),
+    }
     let landed = std::rc::Rc::new(Cell::new(0));
     let lands = std::rc::Rc::clone(&landed);
     let mut builder = World::builder();
@@ -34,6 +44,7 @@ fn main() -> Result<()> {
     let memory = world.alloc::<u64>(BYTES / 8)?;
     let bell = world.bell()?;
     let team = Team::world(&world)?;
+    let more = calls::More::new(&world)?;
     world.barrier()?;
     // On its way while the parent forks: it is the parent's.
     world.invoke(next, (), |context, ()| count(context.state::<Cell<u64>>()))?;
@@ -50,7 +61,7 @@ fn main() -> Result<()> {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
-        let wrong = in_child(world, memory, bell, team, call, large, waits);
+        let wrong = in_child(world, (memory, bell), team, call, large, waits, more);
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(wrong) };
     }
@@ -70,6 +81,7 @@ fn main() -> Result<()> {
     );
     assert!(waits.wake_up.arm()? == Arm::Busy, "the child took the parent's signal");
     drop(waits);
+    more.end(&world)?;
     assert_eq!(call.wait()?, 21);
     let state = world.state::<Cell<u64>>().expect("set above");
     world.wait_until(|| state.get() == 1)?;
@@ -106,6 +118,8 @@ fn children_that_execute() {
     // SAFETY: does nothing; with it the standard library forks, and without it does not.
     unsafe { command.pre_exec(|| Ok(())) };
     assert!(command.status().expect("there is `true`").success());
+    // SAFETY: a C string, which the shell takes as a command.
+    assert_eq!(unsafe { libc::system(c"true".as_ptr()) }, 0);
 }
 
 /// Objects that wait by descriptors.
@@ -133,12 +147,12 @@ impl Waits {
 
 fn in_child(
     world: World,
-    memory: bellwether::Symmetric<u64>,
-    bell: bellwether::Bell,
+    (memory, bell): (bellwether::Symmetric<u64>, bellwether::Bell),
     team: Team,
     call: bellwether::Call<u64>,
     large: LandingId,
     waits: Waits,
+    more: calls::More,
 ) -> i32 {
     // SAFETY: asks for numbers.
     let (own, above) = unsafe { (libc::getpid() as u32, libc::getppid() as u32) };
@@ -195,6 +209,7 @@ fn in_child(
         check("ring over a network", bell.ring(next));
         world.fence();
     }
+    more.in_child(&world, (next, large), &memory, &bell, &check);
     // The same job cannot be joined once more, but a rank that is alone may have a world in its child, too.
     match World::start() {
         Ok(own) if world.size() == 1 => own.barrier().unwrap_or_else(|error| check("another world", Err(error))),
