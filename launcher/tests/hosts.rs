@@ -276,7 +276,7 @@ fn the_same_error_of_all_ranks_is_shown_once() {
     // As `main` returns it. A rank that gets no processor between its words and its end has them shown: then again.
     let end = "echo 'Error: no luck' >&2; exit 3";
     let mut told = of(end);
-    for _ in 0..5 {
+    for _ in 0..20 {
         if told.0 > 1 {
             told = of(end);
         }

@@ -133,7 +133,7 @@ fn registry() -> &'static Registry {
     REGISTRY.get_or_init(|| {
         // SAFETY: a function that lives as long as the process.
         if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
-            tracing::debug!("forked children can write to the job's memory: the system takes no handlers of fork");
+            tracing::warn!("forked children can write to the job's memory: the system takes no handlers of fork");
         }
         Box::leak(Box::new(Registry {
             first: AtomicPtr::new(ptr::null_mut()),
@@ -222,9 +222,15 @@ extern "C" fn in_child() {
     let mut any = false;
     for place in registry.places() {
         let Some((start, end)) = place.range() else { continue };
+        let (at, len) = (start as *mut c_void, end - start);
         // SAFETY: a shared mapping of this process, a copy of its parent's. What no longer can be written is the parent's: only the
-        // kernel's answer to a write changes. It does not fail for whole mappings; if it did, an `exec` must still be possible.
-        unsafe { libc::mprotect(start as *mut c_void, end - start, libc::PROT_READ) };
+        // kernel's answer to a write changes.
+        if unsafe { libc::mprotect(at, len, libc::PROT_READ) } != 0 {
+            // A part of it is not here: memory that is registered with a device may be kept from children (`MADV_DONTFORK`).
+            let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            // SAFETY: over the same range, which no code of the child may use. If it is refused, an `exec` must still be possible.
+            unsafe { libc::mmap(at, len, libc::PROT_NONE, flags, -1, 0) };
+        }
         place.is_closed.store(true, Ordering::Relaxed);
         any = true;
     }
@@ -240,6 +246,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     match address.and_then(|address| Some((address, registry.closed_at(address)?))) {
         Some((address, place)) => {
             tell(address, place);
+            // A core file would hold the memory of the whole job, and make it: the holes of the file are filled as they are read.
+            // SAFETY: no preconditions.
+            unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
             // SAFETY: a zeroed record is the default action, which the write, repeated after this handler, then has.
             unsafe { libc::sigaction(signal, &MaybeUninit::zeroed().assume_init(), ptr::null_mut()) };
         }

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 thread_local! {
-    /// The cores before [`stay_on_one_core`].
-    static ALLOWED: RefCell<Option<CpuSet>> = const { RefCell::new(None) };
+    /// The core of [`stay_on_one_core`], and the cores that were allowed.
+    static BOUND: RefCell<Option<(CpuSet, CpuSet)>> = const { RefCell::new(None) };
 }
 
 /// The cores that the program lets this thread run on.
@@ -16,20 +16,18 @@ thread_local! {
 /// # Errors
 /// Those of sched_getaffinity(2).
 pub fn allowed_cores() -> std::io::Result<CpuSet> {
-    match ALLOWED.with_borrow(Clone::clone) {
-        Some(cores) => Ok(cores),
-        None => Ok(sched_getaffinity(None)?),
-    }
+    let now = sched_getaffinity(None)?;
+    // The program may have bound the thread in another way since.
+    Ok(BOUND.with_borrow(|bound| bound.as_ref().filter(|(one, _)| *one == now).map_or(now, |(_, allowed)| *allowed)))
 }
 
-/// Binds this thread to `core`. [`allowed_cores`] stays as it is, so that nothing takes the job for one that has this core only. Where
-/// the system refuses, the thread stays unbound.
-pub fn stay_on_one_core(core: usize) {
-    let Ok(allowed) = allowed_cores() else { return };
+/// Binds this thread to `core`. For it, [`allowed_cores`] are `allowed` from now on: nothing takes the job for one that has this core
+/// only. Where the system refuses, the thread stays unbound.
+pub fn stay_on_one_core(core: usize, allowed: &CpuSet) {
     let mut one = CpuSet::new();
     one.set(core);
     if sched_setaffinity(None, &one).is_ok() {
-        ALLOWED.set(Some(allowed));
+        BOUND.set(Some((one, *allowed)));
     }
 }
 
@@ -102,9 +100,7 @@ mod tests {
         let before = allowed_cores().expect("told");
         let bound = std::thread::spawn(move || {
             let core = rustix::thread::sched_getcpu();
-            // Twice: the second time must not take the one core for all that it may run on.
-            stay_on_one_core(core);
-            stay_on_one_core(core);
+            stay_on_one_core(core, &before);
             let now = sched_getaffinity(None).expect("told");
             assert!(now.count() == 1 && now.is_set(core));
             allowed_cores().expect("told") == before

@@ -1,5 +1,6 @@
 //! Errors that are found when a rank leaves, which no call of that rank can return.
 
+use std::io::Write;
 use std::sync::{Mutex, OnceLock};
 
 use super::JobMemory;
@@ -22,7 +23,8 @@ impl JobMemory {
     pub fn tell_at_end(&self, rank: usize, error: Error) {
         match self.at_end.0.get() {
             Some(first) => drop(first.lock().expect(LOCKED).get_or_insert(error)),
-            None => eprintln!("rank {rank}: {error}"),
+            // The reader may be gone.
+            None => _ = writeln!(std::io::stderr(), "rank {rank}: {error}"),
         }
     }
 

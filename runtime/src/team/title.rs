@@ -103,9 +103,17 @@ pub(super) struct Earlier {
 
 impl Earlier {
     /// Results of reductions that all ranks called at the same places may differ: the same computation may round differently on
-    /// another processor, and a closure may depend on its rank.
+    /// another processor, and a closure may depend on its rank. A rank that a panic took out of a reduction has no result of it; ranks
+    /// that have made no reduction at all were told so by the reduction's own exchange.
     fn agrees(&self, other: &Earlier) -> bool {
-        self.broadcasts == other.broadcasts && (self.results == other.results || self.places == other.places)
+        let is_known = self.has_results() && other.has_results();
+        let are_same = self.results == other.results || self.places == other.places;
+        self.broadcasts == other.broadcasts && (are_same || !is_known)
+    }
+
+    /// Whether there was a reduction to compare.
+    pub(super) fn has_results(&self) -> bool {
+        (self.results, self.places) != (0, 0)
     }
 
     /// After a broadcast by messages.

@@ -45,8 +45,8 @@ impl World {
     /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
-    /// larger value, are told so by their next collective call, [`World::finish`] at the latest: [`Error::RanksDiffer`]. Over a network
-    /// barriers do not compare. Where all ranks are mapped and leave without [`World::finish`], [`threads`](crate::threads()) returns that
+    /// larger value, are told so by their next blocking collective call of the world, [`World::finish`] at the latest: [`Error::RanksDiffer`]. Over
+    /// a network barriers do not compare. Where all ranks are mapped and leave without [`World::finish`], [`threads`](crate::threads()) returns that
     /// error, and a rank that is a process prints it when it leaves. Of results of more than 512 bytes both ends are compared.
     ///
     /// # Errors

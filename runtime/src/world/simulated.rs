@@ -72,7 +72,7 @@ impl Simulated {
     /// clock is not reset.
     ///
     /// Each rank is a thread, and one of them runs at a time, all on the same core. Threads and processes that a rank starts inherit
-    /// this binding, except those of a `Pool`.
+    /// this binding, except those of a `Pool`; so do pools of the whole process that a rank uses first.
     ///
     /// # Errors
     /// As [`crate::threads`].
@@ -108,7 +108,7 @@ impl Simulated {
         let outcomes = sim::run_each(&self.network, &|turn| {
             let rank = turn.rank();
             let place = MappedRank { rank, ..first.clone() };
-            let job = Arc::clone(&place.job);
+            let (job, node) = (Arc::clone(&place.job), Arc::clone(&place.node));
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 let devices: Vec<_> =
                     self.network.island_node(rank).into_iter().chain([self.network.node(rank)]).collect();
@@ -129,7 +129,10 @@ impl Simulated {
                 program(rank, builder.over(Box::new(open), self.network.nodes(), self.network.shares()));
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
-            job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+            // A forked child that comes here is not the rank.
+            if node.is_own() {
+                job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+            }
             (0..ranks).for_each(|other| self.network.notify(other));
             if let Err(panic) = outcome {
                 resume_unwind(panic);

@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// # Errors
 /// [`crate::Error::InvalidArgument`] for 0 ranks; what [`World::start`] returns, of the first rank that failed to start;
 /// [`crate::Error::RanksDiffer`] if ranks that left without [`World::finish`] had got different results from their last reductions: see
-/// [`World::allreduce`].
+/// [`World::allreduce`]. What the ranks returned is lost then.
 ///
 /// # Panics
 /// With the first panic of a rank, after all have ended. The others see [`crate::Error::PeerLost`].
@@ -94,10 +94,13 @@ impl Threads {
                 let place = MappedRank { rank, ..first.clone() };
                 let settings = self.settings.clone();
                 move || {
-                    let job = place.job.clone();
+                    let (job, node) = (place.job.clone(), Arc::clone(&place.node));
                     let outcome = catch_unwind(AssertUnwindSafe(|| program(rank, Builder::at(place, settings))));
                     // A rank that never started, or whose world is gone already, must not be waited for.
-                    job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+                    // A forked child that comes here is not the rank.
+                    if node.is_own() {
+                        job.mark_lost(rank, if outcome.is_err() { Loss::Panicked } else { Loss::Exited(0) });
+                    }
                     outcome
                 }
             };

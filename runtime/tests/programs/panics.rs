@@ -123,6 +123,35 @@ fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
     }
 }
 
+/// The rank has no result to compare. The others have, and compare only theirs.
+#[test]
+fn a_rank_that_a_panic_took_out_of_a_reduction_goes_on() {
+    watchdog();
+    for barrier in [Barrier::Dissemination, Barrier::Direct] {
+        let program = |world: &World| {
+            let me = world.rank();
+            let mut sum = [1];
+            // With these barriers each rank combines for itself.
+            let reduced = catch_unwind(AssertUnwindSafe(|| {
+                world.allreduce(&mut sum, |a, b: u64| if me == 1 { std::panic::panic_any(7u8) } else { a + b })
+            }));
+            match me {
+                1 => drop(reduced.expect_err("the operator panics")),
+                _ => reduced.expect("no panic here")?,
+            }
+            world.barrier()?;
+            let all = world.allgather(&[me])?;
+            assert_eq!(all, [0, 1, 2]);
+            world.barrier()
+        };
+        let mut settings = settings();
+        settings.barrier = barrier;
+        for (rank, result) in Threads::new(3).settings(settings).run(program).expect("starts").into_iter().enumerate() {
+            result.unwrap_or_else(|error| panic!("rank {rank}, {barrier:?}: {error}"));
+        }
+    }
+}
+
 /// Rank 0 combines the boards of an allreduce slowly. Meanwhile rank 2 is taken out of the next barrier, and begins an exchange that
 /// uses the board, or the place, that rank 0 has not read.
 fn combines_while_rank_2_exchanges(

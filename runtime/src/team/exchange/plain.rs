@@ -107,8 +107,11 @@ pub(super) fn compare(engine: &Engine, epoch: u64) -> Result<()> {
         let call = engine.calls.current().filter(|_| rank == engine.rank);
         (rank, plain.title(epoch, 0, Earlier::default()), plain.facts(call, (Noted::Nothing, None)))
     };
-    let reference = side(0);
-    match (1..engine.size).map(side).find(|(_, title, _)| !title.agrees(&reference.1)) {
+    // Not a rank that knows nothing: it would agree with all.
+    let reference =
+        (0..engine.size).map(side).find(|(_, title, _)| title.earlier.has_results()).unwrap_or_else(|| side(0));
+    match (0..engine.size).map(side).find(|(_, title, _)| !title.agrees(&reference.1)) {
+        Some(theirs) if theirs.0 < reference.0 => Err(differ(reference, theirs, epoch)),
         Some(theirs) => Err(differ(theirs, reference, epoch)),
         None => Ok(()),
     }

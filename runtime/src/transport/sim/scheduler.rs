@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Network, Stalled, Time};
 use crate::bootstrap::results::Results;
-use crate::thread::stay_on_one_core;
+use crate::thread::{allowed_cores, stay_on_one_core};
 use crate::transport::lock::{Condvar, Guard, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,15 +236,17 @@ pub(crate) fn run_each(
         turns: (0..ranks).map(|_| Condvar::default()).collect(),
     });
     // One of them runs at a time. On several cores each hand-over of the token would wake another core and leave this one idle.
-    let core = rustix::thread::sched_getcpu();
+    let (core, allowed) = (rustix::thread::sched_getcpu(), allowed_cores());
     let outcomes: std::io::Result<Vec<_>> = std::thread::scope(|scope| {
         let mut threads = Vec::with_capacity(ranks);
         let mut failed = None;
         for rank in 0..ranks {
-            let shared = &shared;
+            let (shared, allowed) = (&shared, &allowed);
             let thread = std::thread::Builder::new().name(format!("rank {rank}")).stack_size(1 << 20);
             let body = move || {
-                stay_on_one_core(core);
+                if let Ok(allowed) = &allowed {
+                    stay_on_one_core(core, allowed);
+                }
                 let turn = Turn { rank, shared: Arc::clone(shared) };
                 let started = shared.await_turn(shared.lock(), rank).is_ok() && !shared.lock().abandoned;
                 let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -250,6 +250,19 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(threads(5), threads(6));
 }
 
+#[test]
+fn ranks_share_a_core_and_know_all_that_they_may_use() {
+    let before = crate::thread::allowed_cores().expect("told");
+    let look = |_: &Turn| {
+        let now = rustix::thread::sched_getaffinity(None).expect("told");
+        (now.count(), crate::thread::allowed_cores().expect("told") == before)
+    };
+    // Also where a rank runs a job of its own, whose threads inherit the binding.
+    let both = |turn: &Turn| (look(turn), super::run(&Network::new(Config::new(2, 1)), look).expect("ends"));
+    let found = super::run(&Network::new(Config::new(2, 1)), both).expect("ends");
+    assert_eq!(found, vec![((1, true), vec![(1, true); 2]); 2]);
+}
+
 /// An ordinary blocking program: three rounds of telling everyone and waiting for everyone.
 fn exchange(network: &Network, turn: &Turn, order: &crate::transport::lock::Mutex<Vec<(usize, u64)>>) {
     let (rank, ranks) = (open(network, turn.rank()), network.ranks());
