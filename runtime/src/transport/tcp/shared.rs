@@ -84,15 +84,26 @@ impl Shared {
     pub fn poll(&self, state: &mut State) -> usize {
         self.polls.store(self.polls.load(Relaxed) + 1, Relaxed);
         if self.armed.load(Relaxed) {
-            self.armed.store(false, Relaxed);
+            self.poll_armed(state);
+        } else {
+            state.read_all();
         }
-        state.read_all();
         let sent = state.end_bursts();
         self.wake_for_calls(state);
         sent
     }
 
-    /// Called when the program is about to sleep, and no event waits for it.
+    /// A poll between arming and sleep. What it finds makes the descriptor readable: the program may sleep without another look.
+    #[cold]
+    fn poll_armed(&self, state: &mut State) {
+        let before = news(state);
+        state.read_all();
+        if news(state) != before {
+            self.announce();
+        }
+    }
+
+    /// Called when the program is about to sleep, and no event waits for it. A poll that finds nothing leaves it armed.
     pub fn arm(&self) {
         sockets::hush(&self.bell);
         // The lock that the caller holds orders this with what the thread brings.

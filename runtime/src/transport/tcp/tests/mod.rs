@@ -463,9 +463,29 @@ fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
     wait("the put", || word.load(Relaxed) == u64::from_ne_bytes([1; 8]), || turn(&ends[..1]));
     assert!(readable(20_000), "a put came");
     wait("rest", || ends[1].interface.arm(Events::RECEIVE) == Ok(()), || turn(&ends));
+    // A poll between arming and sleep that finds nothing.
+    assert_eq!(ends[1].interface.progress(), 0);
     assert_eq!(to.am_short(0, 0, &[]), Ok(()));
     assert!(readable(20_000), "a message came");
     assert_eq!(ends[1].interface.arm(Events::RECEIVE), Err(Error::Busy));
+}
+
+/// The program may look once more between arming and sleep. If that look finds the event, the program may sleep on it all the same.
+#[test]
+fn a_poll_of_the_sleeper_itself_wakes_it() {
+    let served = Served::new();
+    let own = &served.ends[1];
+    wait("rest", || own.interface.arm(Events::RECEIVE) == Ok(()), || turn(&served.ends));
+    let shared = own.shared();
+    // Its thread cannot take the frame.
+    let mut state = shared.lock();
+    assert_eq!(served.to.put_short(&[1; 8], served.key.address(), &served.key), Ok(()));
+    wait("the put", || served.word.load(Relaxed) != 0, || _ = shared.poll(&mut state));
+    drop(state);
+    let fd = own.interface.event_descriptor().expect("a descriptor");
+    let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut fds, Some(&limit)), Ok(1));
 }
 
 /// A stranger's connection to `port` on this host, which has sent `bytes`.
