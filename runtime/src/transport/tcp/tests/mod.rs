@@ -475,12 +475,21 @@ fn a_sleeper_is_woken_by_a_put_and_by_a_message() {
 fn a_poll_of_the_sleeper_itself_wakes_it() {
     let served = Served::new();
     let own = &served.ends[1];
-    wait("rest", || own.interface.arm(Events::RECEIVE) == Ok(()), || turn(&served.ends));
+    // Over a connection: only its thread takes one.
+    served.put(false);
     let shared = own.shared();
     // Its thread cannot take the frame.
     let mut state = shared.lock();
+    shared.arm();
     assert_eq!(served.to.put_short(&[1; 8], served.key.address(), &served.key), Ok(()));
-    wait("the put", || served.word.load(Relaxed) != 0, || _ = shared.poll(&mut state));
+    wait(
+        "the put",
+        || served.word.load(Relaxed) == u64::from_ne_bytes([1; 8]),
+        || {
+            turn(&served.ends[..1]);
+            shared.poll(&mut state);
+        },
+    );
     drop(state);
     let fd = own.interface.event_descriptor().expect("a descriptor");
     let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
