@@ -17,7 +17,6 @@ use std::ffi::c_void;
 use std::fmt::Write;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use libc::{c_int, siginfo_t};
@@ -127,20 +126,40 @@ struct Registry {
 // SAFETY: `before` is written once, in a child that has one thread, before the handler that reads it is installed.
 unsafe impl Sync for Registry {}
 
-static REGISTRY: OnceLock<&Registry> = OnceLock::new();
+/// Null before the first mapping. Not a lock's cell, whose accesses the thread sanitizer does not see.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(ptr::null_mut());
+
+fn known() -> Option<&'static Registry> {
+    // SAFETY: null, or a registry that is never freed. Acquire pairs with the Release in `make`.
+    unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }
+}
 
 fn registry() -> &'static Registry {
-    REGISTRY.get_or_init(|| {
-        // SAFETY: a function that lives as long as the process.
-        if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
-            tracing::warn!("forked children can write to the job's memory: the system takes no handlers of fork");
+    known().unwrap_or_else(make)
+}
+
+#[cold]
+fn make() -> &'static Registry {
+    // Before there is a mapping. A thread that makes the registry at the same time does this too: then the handler runs twice.
+    // SAFETY: a function that lives as long as the process.
+    if unsafe { libc::pthread_atfork(None, None, Some(in_child)) } != 0 {
+        tracing::warn!("forked children can write to the job's memory: the system takes no handlers of fork");
+    }
+    let own = Box::into_raw(Box::new(Registry {
+        first: AtomicPtr::new(ptr::null_mut()),
+        is_installed: AtomicBool::new(false),
+        before: UnsafeCell::new(MaybeUninit::uninit()),
+    }));
+    match REGISTRY.compare_exchange(ptr::null_mut(), own, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: never freed from here on.
+        Ok(_) => unsafe { &*own },
+        Err(other) => {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(own) });
+            // SAFETY: another thread's, which is never freed.
+            unsafe { &*other }
         }
-        Box::leak(Box::new(Registry {
-            first: AtomicPtr::new(ptr::null_mut()),
-            is_installed: AtomicBool::new(false),
-            before: UnsafeCell::new(MaybeUninit::uninit()),
-        }))
-    })
+    }
 }
 
 impl Registry {
@@ -218,7 +237,7 @@ impl Registry {
 
 /// Runs in each child, on its only thread, before `fork` returns there.
 extern "C" fn in_child() {
-    let Some(registry) = REGISTRY.get() else { return };
+    let Some(registry) = known() else { return };
     let mut any = false;
     for place in registry.places() {
         let Some((start, end)) = place.range() else { continue };
@@ -242,7 +261,7 @@ extern "C" fn in_child() {
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a record. A signal that a process has sent, with a code of 0 or less, has no address.
     let address = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr() as usize) };
-    let Some(registry) = REGISTRY.get() else { return };
+    let Some(registry) = known() else { return };
     match address.and_then(|address| Some((address, registry.closed_at(address)?))) {
         Some((address, place)) => {
             tell(address, place);
