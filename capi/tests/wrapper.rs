@@ -110,6 +110,18 @@ fn an_installed_prefix_stands_by_itself() {
     assert_eq!(run_two(&installed, &program).stdout, "2 contexts\n");
 }
 
+/// As `cargo install` leaves it: in a folder of other commands.
+#[test]
+fn a_command_in_no_build_folder_builds_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("bin/bellwether");
+    fs::create_dir(folder.path().join("bin")).expect("a folder");
+    fs::copy(built().join("bellwether"), &copy).expect("a copy");
+    let done = run(&mut wrapper(&copy, &["cc", "-o", "hello", "hello.c"]), LIMIT);
+    assert!(done.stderr.contains("there is no library") && done.stderr.contains("cc --install PREFIX"), "{done:#?}");
+    assert_eq!((done.status.code(), fs::read_dir(folder.path()).expect("there").count()), (Some(2), 1), "{done:#?}");
+}
+
 #[test]
 fn pkg_config_finds_an_installed_prefix() {
     let folder = tempfile::tempdir().expect("a folder");

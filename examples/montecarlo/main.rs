@@ -64,7 +64,7 @@ deviations. They are the same integers for any number of ranks.
 Examples:
   bellwether run -n 4 --example montecarlo
   bellwether run -n 4 --example montecarlo --scattering 0 --absorption 1
-  bellwether run -n 4 --survive --example montecarlo --survive
+  bellwether run -n 4 --survive --example montecarlo -- --survive
   bellwether run -n 4 --example montecarlo --absorption 0.02 --scattering 2 --thickness 10
 
 Exit code: 0 success, 1 failure while running, 2 wrong arguments or output.";

@@ -196,6 +196,8 @@ fn commands_of_help(name: &str) -> Vec<HelpCommand> {
             _ => panic!("{name} --help has a command that does not start in a checkout: {line}"),
         };
         assert_eq!(*example, name, "{line}");
+        // As `run` does, for arguments that it has too.
+        let arguments = arguments.strip_prefix(&["--"]).unwrap_or(arguments);
         let arguments = arguments.iter().map(|word| word.to_string()).collect();
         HelpCommand { ranks: ranks.parse().unwrap(), survive, arguments }
     };

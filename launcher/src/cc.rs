@@ -19,7 +19,7 @@ use crate::shell::quoted;
 /// Compile a C program against Bellwether's headers and library.
 ///
 /// Runs the compiler that CC names (cc if it is not set; CXX and c++ for C++) with the folders of the headers and of the
-/// library, and passes all other arguments on. Run from the build folder of Bellwether, this command first builds the library
+/// library, and passes all other arguments on. Run from cargo's build folder, this command first builds the library
 /// if it is not there.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -144,10 +144,14 @@ impl Installation {
         }
         let sources = sources();
         let place = Installation { include: sources.join("include"), lib: folder.to_owned() };
-        if !place.include.exists() {
+        // Elsewhere, as in the folder of `cargo install`, a build would leave its files beside other commands.
+        // Cargo leaves one of these in a folder that it builds in.
+        let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+        let is_cargos = folder.parent().is_some_and(|target| marks.iter().any(|mark| target.join(mark).exists()));
+        if !place.include.exists() || !is_cargos && !place.lib.join(SHARED).exists() {
             bail!(
-                "there is no library: neither is this command in PREFIX/bin beside PREFIX/include and PREFIX/lib, nor are \
-                 Bellwether's sources at {}; install it with `cargo run --release -- cc --install PREFIX` in the sources",
+                "there is no library: this command is neither in PREFIX/bin beside PREFIX/include and PREFIX/lib, nor in a folder \
+                 that cargo has built it in from the sources at {}; install it with `cargo run --release -- cc --install PREFIX` there",
                 sources.display()
             );
         }

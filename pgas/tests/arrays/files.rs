@@ -136,6 +136,34 @@ fn bad_files_are_the_same_error_everywhere() {
 }
 
 #[test]
+fn a_link_leads_to_the_file_and_what_is_no_file_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    on_threads("links", &[1, 3], |world| {
+        let array = GlobalArray::from_fn(world, Layout::block([100], world.size())?, |[i]| i as u16)?;
+        let name = |what: &str| folder.path().join(format!("{what}-{}", world.size()));
+        let (file, link, nowhere, socket) = (name("file"), name("link"), name("nowhere"), name("socket"));
+        let mut listener = None;
+        if world.rank() == 0 {
+            std::fs::write(&file, "old").expect("a file");
+            std::os::unix::fs::symlink(&file, &link).expect("a link");
+            std::os::unix::fs::symlink(name("none"), &nowhere).expect("a link");
+            listener = Some(std::os::unix::net::UnixListener::bind(&socket).expect("a socket"));
+        }
+        world.barrier()?;
+        array.save_npy(world, &link)?;
+        assert!(link.is_symlink());
+        let again = GlobalArray::<u16, 1>::load_npy(world, &file, |extents| Layout::block(extents, world.size()))?;
+        assert_eq!(again.sum(world)?, array.sum(world)?);
+        says(array.save_npy(world, &nowhere), &["nowhere", "No such file"]);
+        says(array.save_npy(world, &socket), &["socket", "a device, a pipe or a socket"]);
+        assert!(nowhere.is_symlink() && !socket.is_file() && socket.exists());
+        world.barrier()?;
+        drop(listener);
+        Ok(())
+    });
+}
+
+#[test]
 fn what_cannot_be_saved_leaves_what_was_there() {
     let folder = tempfile::tempdir().expect("a folder");
     on_threads("not saved", &[1, 2, 3], |world| {

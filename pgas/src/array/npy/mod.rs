@@ -46,7 +46,8 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// Writes all elements to one file, as NumPy's `save` would: format 1.0, in C order. Collective; every rank writes
     /// its own part, so all must see the same folder.
     ///
-    /// The file gets its name when all of it is written and on disk; if that fails, what was there before stays.
+    /// The file gets its name when all of it is written and on disk; if that fails, what was there before stays. A symbolic
+    /// link is followed; a device, a pipe or a socket is an error.
     ///
     /// # Errors
     /// [`Error::Agreed`], on every rank, with the text of the first rank that failed; as [`World::barrier`].
@@ -76,11 +77,15 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
             world.check_own(&self.memory, "save_npy")?;
             let mut number = [u64::from(std::process::id())];
             world.broadcast(0, &mut number)?;
-            let mut part = Part::of(path, number[0]);
+            let (target, found) = match target_of(path) {
+                Ok(target) => (target, Ok(())),
+                Err(error) => (path.to_owned(), Err(error)),
+            };
+            let mut part = Part::of(&target, number[0]);
             let tell = |error: io::Error| tell(path, &error);
             let header = header::write(&descr::<T>(), &self.extents());
             let size = header.len() as u64 + self.len() as u64 * size_of::<T>() as u64;
-            let made = if world.rank() == 0 { part.make(&header, size) } else { Ok(()) };
+            let made = found.and_then(|()| if world.rank() == 0 { part.make(&header, size) } else { Ok(()) });
             world.agree(made.map_err(tell))?;
             let written = || {
                 let file = OpenOptions::new().write(true).open(&part.path)?;
@@ -91,7 +96,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
                 file.sync_all()
             };
             world.agree(written().map_err(tell))?;
-            let named = if world.rank() == 0 { part.name(path) } else { Ok(()) };
+            let named = if world.rank() == 0 { part.name(&target) } else { Ok(()) };
             world.agree(named.map_err(tell))
         })
     }
@@ -256,6 +261,21 @@ impl Part {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The file that is to be replaced: that at the end of a symbolic link. A device, a pipe or a socket is none.
+fn target_of(path: &Path) -> io::Result<PathBuf> {
+    let target = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => std::fs::canonicalize(path)?,
+        _ => path.to_owned(),
+    };
+    match std::fs::metadata(&target) {
+        Ok(found) if !found.is_file() && !found.is_dir() => {
+            Err(io::Error::other("it is a device, a pipe or a socket; name a file, or what is not there yet"))
+        }
+        // What else is wrong is found when the file is made or renamed.
+        _ => Ok(target),
+    }
 }
 
 /// The error text for the file of this name, which is written in parts under another name.
