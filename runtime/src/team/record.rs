@@ -106,10 +106,11 @@ fn write(hub: &Hub, slot: usize, number: u64, head: Head, caller: Option<Caller>
 #[cold]
 pub(super) fn caller(hub: &Hub, slot: usize, rank: usize, number: u64) -> Caller {
     let mut caller = Caller::zeroed();
-    let at = hub.record(slot, CALLERS + kept(number) * CALLER);
+    let at = CALLERS + kept(number) * CALLER;
     let mut begun = [0; 8];
-    // If this fails the error message says less.
-    let got = hub.memory.get(rank, at, bytemuck::bytes_of_mut(&mut caller));
+    // By pieces that are copied word by word: the member may be writing there. If this fails the error message says less.
+    let mut pieces = bytemuck::bytes_of_mut(&mut caller).chunks_mut(64).enumerate();
+    let got = pieces.try_for_each(|(n, piece)| hub.memory.get(rank, hub.record(slot, at + 8 * n), piece));
     // Pairs with the fence in `begin` of a later collective.
     fence(Ordering::Acquire);
     let got = got.and_then(|()| hub.memory.get(rank, hub.record(slot, 0), &mut begun));
