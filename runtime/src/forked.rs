@@ -321,7 +321,7 @@ fn tell(address: usize, place: &Place) {
         "; it wrote to the job's memory, at {address:#x}, and only process {parent} may do that. In the child, use nothing of the \
          world: call `exec` or `_exit`, or start it as a program (`std::process::Command`), or fork before the world starts"
     );
-    // SAFETY: initialised bytes of this stack. Nobody could be told of an error.
+    // SAFETY: initialised bytes of this stack. Nothing is left to do on an error.
     let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
 }
 

@@ -78,7 +78,7 @@ const MAKERS: [(&str, Maker); 8] = [
         let done = Completion::new();
         let operation =
             || world.operation().source(&done).effect(&done).effect(Event::ring(bell, *target)).effect(bell);
-        // A bell is told of no error, so a later call returns it; a future is.
+        // An error cannot go to a bell, so a later call returns it; a future gets it.
         let change = || world.operation().effect(&done);
         for i in 0..20 {
             operation().put(data, *target, i, &[7, 7])?;
