@@ -164,7 +164,7 @@ impl<'w> Attack<'w> {
         let slice = GlobalSlice::new(pointer, len as usize);
         let (one, all) = (Some(vec![0]), (len < 1000).then(|| (0..len).collect::<Vec<u64>>()));
         let (values, stride) =
-            (vec![value; len.min(12) as usize], [1, 2, 3, 1 << 61, 1 << 63, u64::MAX][a as usize % 6]);
+            (vec![value; if len < 1000 { len } else { 12 } as usize], [1, 2, 3, 1 << 61, 1 << 63, u64::MAX][a as usize % 6]);
         let (from, count) = (if c & 7 == 0 { c } else { c >> 3 & 3 }, (a >> 8 & 3) as usize);
         let steps =
             (0..count as u64).map(|step| stride.checked_mul(step)?.checked_add(from)).collect::<Option<Vec<_>>>();
@@ -184,7 +184,7 @@ impl<'w> Attack<'w> {
             2 | 3 => self.writes(aim, 1, one, value, pointer.put(world, value)),
             4 if later => self.reads(aim, len, all, slice.get_async(world).and_then(Posted::wait)),
             4 => self.reads(aim, len, all, slice.get(world)),
-            5 if len < 12 => {
+            5 if len < 1000 => {
                 let mut values = values;
                 self.reads(aim, len, all, slice.get_into(world, &mut values).map(|()| values));
             }

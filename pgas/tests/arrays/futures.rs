@@ -169,7 +169,7 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
     for ranks in [2, 3] {
         let _guard = watchdog::guard(format!("{name} on {ranks} threads"), LIMIT);
         if !by_device {
-            check("mapped memory", Threads::new(ranks).run(&body));
+            check("mapped memory", Threads::new(ranks).settings(small()).run(&body));
         }
         for (on, transport) in
             [("verbs", Transport::Verbs), ("the contract", Transport::ShmContract), ("TCP", Transport::Tcp)]
@@ -177,7 +177,7 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
             if by_device && transport != Transport::Verbs {
                 continue;
             }
-            let mut settings = Settings::default();
+            let mut settings = small();
             settings.transport = transport;
             match Threads::new(ranks).settings(settings).deadline(LIMIT).run(&body) {
                 // There is no device.
@@ -206,9 +206,16 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
             ("a network of nodes", nodes),
             ("a network with stragglers", late),
         ] {
-            check(&format!("{on}, seed {seed}"), Simulated::new(config).run(&body));
+            check(&format!("{on}, seed {seed}"), Simulated::new(config).settings(small()).run(&body));
         }
     });
+}
+
+/// A forgotten future keeps its job's address space, and under a sanitizer there is little of it.
+fn small() -> Settings {
+    let mut settings = Settings::default();
+    settings.heap_limit = Some(256 << 20);
+    settings
 }
 
 /// All futures of one kind, at rank 0, then the end of the phase.
