@@ -12,3 +12,8 @@ pub mod settings_page;
 pub mod ucp;
 pub mod waiting;
 pub mod watchdog;
+
+/// Whether tests run as long as the tables ask (`ROWS_FULL`, which `ci/test full` sets), or a part of it.
+pub fn is_full() -> bool {
+    std::env::var_os("ROWS_FULL").is_some()
+}

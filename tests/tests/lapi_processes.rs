@@ -27,12 +27,12 @@ fn row(name: &str) {
 
 bellwether_tests::lapi_row_tests!(row);
 
-/// The random mix of all calls for 8 seconds, or a minute with `ROWS_FULL`, of four tasks on however many cores. `LAPI_MIX_SECONDS` and `LAPI_MIX_SEED` ask for another
+/// The random mix of all calls for 4 seconds, or a minute with `ROWS_FULL`, of four tasks on however many cores. `LAPI_MIX_SECONDS` and `LAPI_MIX_SEED` ask for another
 /// time and seed.
 #[test]
 fn lapi_mix_loses_and_duplicates_nothing() {
     let asked = |name, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let default = if std::env::var_os("ROWS_FULL").is_some() { 60 } else { 8 };
+    let default = if bellwether_tests::is_full() { 60 } else { 4 };
     let (seconds, seed) = (asked("LAPI_MIX_SECONDS", default), asked("LAPI_MIX_SEED", 1));
     let mut program = command(PROGRAM);
     program.env("BELLWETHER_RANKS", "4").args(["mix", &seed.to_string(), &seconds.to_string()]);

@@ -87,7 +87,8 @@ fn cheetahs_rows_hold() {
 
 #[test]
 fn lapis_mix_of_operations_is_exact() {
-    run(&mut over_tcp(LAPI, 3, &["mix", "1", "10"]), LIMIT).expect_success();
+    let seconds = if bellwether_tests::is_full() { "10" } else { "3" };
+    run(&mut over_tcp(LAPI, 3, &["mix", "1", seconds]), LIMIT).expect_success();
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub(super) fn flood(task: &Task) {
         lock(&seen(handle)).calls.clear();
         gfence(handle);
         let n = place(handle).1;
-        let each = if task.virtual_time { 40 } else { 400 };
+        let each = task.times(40, 400);
         let completion = Counter::new();
         let data = pattern(1, 30_000);
         // Short ones, ones as long as the narrow message memory, and ones that are fetched; answers come from inline handlers and from

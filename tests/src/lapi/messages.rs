@@ -67,7 +67,7 @@ pub(super) fn l01(task: &Task) {
 
 pub(super) fn l02(task: &Task) {
     const RETURNED: usize = 1000;
-    let len = if task.virtual_time || cfg!(bellwether_tsan) { 1 << 20 } else { 64 << 20 };
+    let len = task.times(1 << 20, 64 << 20);
     with(task, |handle, me, n, next| {
         ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
         let (origin, completion) = (Counter::new(), Counter::new());
@@ -134,7 +134,7 @@ pub(super) fn l04(task: &Task) {
 }
 
 pub(super) fn l05(task: &Task) {
-    let len = if task.virtual_time || cfg!(bellwether_tsan) { 1 << 20 } else { 100 << 20 };
+    let len = task.times(1 << 20, 100 << 20);
     with(task, |handle, me, n, next| {
         let completion = Counter::new();
         let data = pattern(me, len);

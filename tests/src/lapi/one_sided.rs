@@ -378,7 +378,7 @@ pub(super) fn l45(task: &Task) {
     with(task, |handle, me, next, _| {
         let word = UnsafeCell::new(0i64);
         let words = all(handle, word.get() as u64);
-        let each = if task.virtual_time { 50 } else { 500 };
+        let each = task.times(50, 500);
         for _ in 0..each {
             for to in [me, next] {
                 change(handle, rmw_op::FETCH_AND_ADD, to, words[to], [1, 0], true);
