@@ -24,6 +24,8 @@ use crate::sleep;
 
 /// Longest time between two reads of the roster. Chosen: other hosts learn of a death within it.
 const INTERVAL: rustix::fs::Timespec = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// Most handler tables that are remembered: a job whose ranks have different ones ends with an error.
+const TABLES: usize = 8;
 /// How long a leader waits for ranks that have not left with it. The thread goes on for them as long as the process lives.
 const LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
@@ -44,8 +46,8 @@ impl Agent {
         (0..job.ranks()).filter(|rank| !job.is_here(*rank)).try_for_each(|rank| published.make_room(rank))?;
         let (told, finished) = (vec![Told::default(); job.ranks()], vec![false; nodes.count()]);
         let (watch, rounds) = (ProcessWatch::default(), Rounds::default());
-        let entered = Vec::new();
-        let mut service = Service { job, published, nodes, link, told, finished, watch, rounds, entered };
+        let (entered, tables) = (Vec::new(), Vec::new());
+        let mut service = Service { job, published, nodes, link, told, finished, watch, rounds, entered, tables };
         let stop = Arc::clone(&leaving);
         let thread = std::thread::Builder::new()
             .name("bellwether-hosts".into())
@@ -97,6 +99,8 @@ struct Service {
     rounds: Rounds,
     /// At the hub: ranks of other hosts of which something was entered since the roster was last read.
     entered: Vec<usize>,
+    /// Handler tables that were told, and the first rank that has each. Of equal ones the others name that rank.
+    tables: Vec<(usize, Vec<u8>)>,
 }
 
 impl Service {
@@ -209,8 +213,23 @@ impl Service {
     /// Tells the handlers of `rank`, once its table is closed. Returns whether it did.
     fn tell_table(&mut self, rank: usize) -> bool {
         let Some(entries) = self.published.handlers(rank) else { return false };
+        let known = self.tables.iter().find(|(_, known)| *known == entries);
+        // Each host has heard of the table of `first`, but that of `first`, which has it.
+        if let Some(&(first, _)) = known {
+            self.tell(rank, &HostMessage::SameHandlers(rank, first));
+            return true;
+        }
+        if self.tables.len() < TABLES {
+            self.tables.push((rank, entries.clone()));
+        }
         self.tell(rank, &HostMessage::Handlers(rank, entries));
         true
+    }
+
+    /// The handler table of `rank`, if this host knows it. Its memory is there once the rank has arrived, or once its table was told.
+    fn known_table(&self, rank: usize) -> Option<Vec<u8>> {
+        let is_known = rank < self.job.ranks() && (!self.job.is_here(rank) || self.job.has_arrived(rank));
+        is_known.then(|| self.published.handlers(rank)).flatten()
     }
 
     /// Enters what the other hosts told.
@@ -244,7 +263,10 @@ impl Service {
 
     fn enter(&mut self, host: usize, message: HostMessage) -> Result<()> {
         let rank = match &message {
-            HostMessage::Handlers(rank, _) | HostMessage::Leaving(rank) | HostMessage::Gone(rank, ..) => *rank,
+            HostMessage::Handlers(rank, _)
+            | HostMessage::SameHandlers(rank, _)
+            | HostMessage::Leaving(rank)
+            | HostMessage::Gone(rank, ..) => *rank,
             HostMessage::Arrived(introduction) => introduction.rank,
             HostMessage::Finished => {
                 self.finished[host] = true;
@@ -264,6 +286,10 @@ impl Service {
         self.note_entered(rank);
         match message {
             HostMessage::Handlers(_, entries) => self.published.set_handlers(rank, &entries)?,
+            HostMessage::SameHandlers(_, first) => match self.known_table(first) {
+                Some(entries) => self.published.set_handlers(rank, &entries)?,
+                None => return Err(Error::Start(format!("the handlers of rank {first} are not known"))),
+            },
             HostMessage::Arrived(facts) => {
                 self.published.set_records(rank, &facts.records)?;
                 let arrival = Arrival { base: facts.base as usize, build: facts.build, shape: facts.shape };

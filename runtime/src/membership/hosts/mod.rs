@@ -66,6 +66,8 @@ pub enum HostMessage {
     Waits(u64, Vec<Sleeper>),
     /// No rank can end these waits any more.
     Standstill(Vec<Sleeper>),
+    /// The handlers of the first rank are those of the second, which were told before.
+    SameHandlers(usize, usize),
 }
 
 /// A rank, and the wait that it is in.

@@ -152,6 +152,63 @@ fn every_host_learns_of_every_rank_and_of_its_end() {
     hosts[0].waits_for(|job| (0..4).all(|rank| job.loss(rank) == Some(Loss::Left)));
 }
 
+/// What host 1 hears from the hub until it has heard of all ranks of a job of so many hosts, the hub with `ranks` ranks of its own, which
+/// have equal handlers.
+fn heard_at_the_start(ranks: usize) -> Vec<HostMessage> {
+    let nodes = Nodes::of_each(&[&vec![0; ranks][..], &[1, 2]].concat());
+    let (listener, hub_address) = HubListener::bind().unwrap();
+    let (hub, mut lines) = std::thread::scope(|scope| {
+        let callers = [1, 2].map(|host| scope.spawn(move || hub_address.call(host).unwrap()));
+        let hub = Host::new(0, &nodes, ranks + 2, listener.admit(3, || Ok(false)).unwrap());
+        (hub, callers.map(|caller| caller.join().unwrap()))
+    });
+    let equal = |rank| {
+        hub.board.change(rank, |facts| (facts.records, facts.handlers) = (vec![7; 300], Some(vec![9; 1280])));
+    };
+    for rank in 0..ranks {
+        equal(rank);
+        hub.job.arrive(rank, Arrival { base: 0, build: 0, shape: 0 }).unwrap();
+    }
+    let introduction = Introduction { rank: ranks + 1, pid: 1, base: 0, build: 0, shape: 0, records: vec![7; 300] };
+    lines[1].send(&HostMessage::Handlers(ranks + 1, vec![9; 1280]));
+    lines[1].send(&HostMessage::Arrived(introduction));
+    let (start, mut heard) = (Instant::now(), Vec::new());
+    while heard.iter().filter(|message| matches!(message, HostMessage::Arrived(_))).count() < ranks + 1 {
+        assert!(start.elapsed() < Duration::from_secs(20), "never told: {heard:?}");
+        heard.extend(lines[0].receive());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (0..ranks).for_each(|rank| hub.job.leave(rank));
+    heard
+}
+
+/// A host hears of each rank of the others once, in a message for its handlers and one for the rest, and of equal handlers once.
+#[test]
+fn a_host_hears_two_messages_of_bounded_size_of_each_rank_at_the_start() {
+    for ranks in [1, 20, 80] {
+        let heard = heard_at_the_start(ranks);
+        assert_eq!(heard.len(), 2 * (ranks + 1), "{ranks} ranks and one of a third host: {heard:?}");
+        let bytes: usize = heard.iter().map(|message| postcard::to_stdvec(message).unwrap().len()).sum();
+        assert!(bytes < 1300 + (300 + 50) * (ranks + 1), "{bytes} bytes of {ranks} ranks");
+    }
+}
+
+#[test]
+fn equal_handlers_of_ranks_are_entered_and_others_apart() {
+    let hosts = hosts();
+    for (rank, host) in [0, 1, 0, 2].into_iter().enumerate() {
+        let handlers = if rank == 2 { vec![5; 256] } else { vec![4; 128] };
+        hosts[host].board.change(rank, |facts| facts.handlers = Some(handlers));
+        hosts[host].job.arrive(rank, Arrival { base: 0, build: 0, shape: 0 }).unwrap();
+    }
+    for host in &hosts {
+        host.waits_for(JobMemory::all_arrived);
+        let lens = [0, 1, 2, 3].map(|rank| host.board.of(rank).handlers.map(|handlers| handlers.len()));
+        assert_eq!(lens, [Some(128), Some(128), Some(256), Some(128)]);
+    }
+    [0, 1, 2, 3].into_iter().for_each(|rank| hosts[[0, 1, 0, 2][rank]].job.leave(rank));
+}
+
 #[test]
 fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
     let hosts = hosts();
