@@ -243,7 +243,8 @@ fn ranks_on_two_hosts_meet() {
 
 #[test]
 fn ranks_that_are_told_to_start_copies_are_refused() {
-    for launcher in launchers() {
+    // Hydra with `-pmi-port` does not say how many there are.
+    for launcher in launchers().into_iter().filter(|launcher| !launcher.arguments.contains(&"-pmi-port")) {
         let outcome = launcher.groups(&[(2, &["env", "BELLWETHER_RANKS=2", RING, "5"])]).expect_failure();
         assert!(outcome.stderr.contains("unset BELLWETHER_RANKS"), "{launcher:?}: {outcome:#?}");
         assert_eq!(outcome.stdout, "", "no world may have run");
