@@ -73,6 +73,11 @@ fn show_prints_a_line_for_a_shell_and_runs_nothing() {
 
     let compiling = run(&mut wrapper(&launcher, &["c++", "-show", "-c", "x.cc"]), LIMIT).expect_success().stdout;
     assert_eq!(compiling, format!("c++ -c x.cc -I{}\n", here().join("include").display()));
+
+    let full = fs::File::create("/dev/full").expect("every Linux has it");
+    let done = wrapper(&launcher, &["cc", "--show", "x.c"]).stdout(full).output().expect("it was built");
+    let err = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.code() == Some(2) && err.contains("cannot write to standard output"), "{err}");
 }
 
 #[test]
@@ -108,6 +113,13 @@ fn an_installed_prefix_stands_by_itself() {
     fs::write(&source, HELLO).expect("a file");
     run(wrapper(&installed, &["cc", "-o"]).args([&program, &source]), LIMIT).expect_success();
     assert_eq!(run_two(&installed, &program).stdout, "2 contexts\n");
+
+    // What is not whole is not installed: nothing is left of it.
+    fs::remove_file(Path::new(prefix).join("lib/libbellwether.a")).expect("installed");
+    let next = folder.path().join("next");
+    let done = run(&mut wrapper(&installed, &["cc", "--install", next.to_str().expect("our own name")]), LIMIT);
+    assert!(done.status.code() == Some(2) && done.stderr.contains("libbellwether.a: "), "{done:#?}");
+    assert!(!next.exists(), "{done:#?}");
 }
 
 /// As `cargo install` leaves it: in a folder of other commands.

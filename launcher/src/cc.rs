@@ -3,7 +3,6 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
@@ -14,6 +13,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::example::OWN_PROFILE;
+use crate::print::print;
 use crate::shell::quoted;
 
 /// Compile a C program against Bellwether's headers and library.
@@ -29,7 +29,7 @@ use crate::shell::quoted;
   bellwether cc -o ring ring.c -lGPI2      a program for GASPI; -lgaspi and -lGPI2 name the same library
   bellwether cc --install /opt/bellwether  copy command, headers, libraries and bellwether.pc there
 
-Exit status: that of the compiler; 2 if the library is not there; 127 if there is no such compiler")]
+Exit status: that of the compiler; 2 if the library is not there, or --show cannot write; 127 if there is no such compiler")]
 pub struct Cc {
     /// Copy this command, the headers, the libraries and a file for pkg-config to a folder, and compile nothing
     #[arg(long, value_name = "PREFIX", exclusive = true)]
@@ -107,7 +107,7 @@ fn compile(arguments: Vec<OsString>, mut cxx: bool) -> anyhow::Result<ExitCode> 
     if show {
         let words = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted);
         let line = words.collect::<Vec<_>>().join(&b' ');
-        let _ = std::io::stdout().write_all(&[line.as_slice(), b"\n"].concat());
+        print([line.as_slice(), b"\n"].concat())?;
         return Ok(ExitCode::SUCCESS);
     }
     let compiler = compiler.to_owned();
@@ -195,13 +195,18 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     });
     let [template, gaspi] = templates;
     let (template, gaspi) = (template?, gaspi?);
+    // Before anything is written: half of an installation is none.
+    for library in [SHARED, STATIC].map(|name| place.lib.join(name)) {
+        if !library.is_file() {
+            bail!("installing needs {}: build it with `cargo build -p bellwether-capi`", library.display());
+        }
+    }
     let [bin, include, lib] = ["bin", "include", "lib"].map(|name| prefix.join(name));
     for folder in [&bin, &lib.join("pkgconfig")] {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     // Absolute, so that the file for pkg-config holds from everywhere.
     let prefix = prefix.canonicalize().with_context(|| format!("cannot find {}", prefix.display()))?;
-    copy(&env::current_exe().context("cannot find the file of this command")?, &bin.join("bellwether"))?;
     for library in [SHARED, STATIC] {
         copy(&place.lib.join(library), &lib.join(library))?;
         let (_, kind) = library.rsplit_once('.').expect("a library's name");
@@ -220,6 +225,8 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
         let text = gaspi.replace("@NAME@", name).replace("@VERSION@", version);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    // Last: it takes what is beside it for whole.
+    copy(&env::current_exe().context("cannot find the file of this command")?, &bin.join("bellwether"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,6 +9,7 @@ use bellwether_runtime::{KNOWN_SETTINGS, SettingValues, Settings, Threads, World
 use clap::Args;
 
 use crate::columns::{self, table};
+use crate::print::print;
 
 /// Show what this machine offers: CPUs, memory, huge pages, what ranks may do to each other.
 #[derive(Args)]
@@ -67,9 +68,7 @@ impl Info {
         for (name, near) in Settings::unknown_in_env() {
             text += &format!("  {name} is set, but is not a setting; did you mean {near}?\n");
         }
-        use std::io::Write;
-        // Ignore errors: the reader may have closed the pipe.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        print(text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

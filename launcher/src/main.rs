@@ -8,6 +8,7 @@ mod example;
 mod hosts;
 mod info;
 mod manual;
+mod print;
 mod run;
 mod shell;
 mod slurm;
@@ -57,7 +58,10 @@ fn main() -> ExitCode {
     if let Some(status) = doctor::hidden() {
         return status;
     }
-    let result = bench::rank::hidden().unwrap_or_else(|| match Cli::parse().command {
+    if let Some(status) = bench::rank::hidden() {
+        return status;
+    }
+    let result = match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Batch(batch) => batch.run(),
         Command::Info(info) => info.run(),
@@ -67,6 +71,6 @@ fn main() -> ExitCode {
         Command::Cxx(cxx) => cxx.run(),
         Command::Completions(completions) => completions.run(Cli::command()),
         Command::Man(manual) => manual.run(Cli::command()),
-    });
+    };
     result.unwrap_or_else(|error| run::tell(&error))
 }

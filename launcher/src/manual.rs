@@ -1,7 +1,6 @@
 //! `bellwether completions` and `bellwether man`: what shells and `man` want to know about this command.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +9,8 @@ use clap::Args;
 use clap_complete::Shell;
 use clap_complete::aot::generate;
 use clap_mangen::Man;
+
+use crate::print::print;
 
 /// The name that both are made for.
 const NAME: &str = "bellwether";
@@ -31,8 +32,7 @@ impl Completions {
     pub fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
         generate(self.shell, &mut command, NAME, &mut text);
-        // Ignore errors: the reader may have closed the pipe.
-        let _ = std::io::stdout().write_all(&text);
+        print(text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -54,7 +54,7 @@ impl Manual {
         // `bellwether help` has no page: what it prints is what the pages say.
         let mut command = command.disable_help_subcommand(true);
         let Some(folder) = self.folder else {
-            let _ = std::io::stdout().write_all(&page(command)?);
+            print(page(command)?)?;
             return Ok(ExitCode::SUCCESS);
         };
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -65,7 +65,7 @@ impl Manual {
             let name = one.get_display_name().unwrap_or(NAME).to_owned();
             let path = folder.join(format!("{name}.1"));
             fs::write(&path, page(one)?).with_context(|| format!("cannot write {}", path.display()))?;
-            println!("{}", path.display());
+            print(format!("{}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

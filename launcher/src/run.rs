@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bellwether_runtime::Settings;
 use bellwether_runtime::bootstrap::OwnedJob;
 use bellwether_runtime::bootstrap::launch::{Bind, JobSpec, LaunchError, Outcome, supervise_hosts};
+use bellwether_runtime::membership::MAX_RANKS;
+use bellwether_runtime::{Error, Settings};
 use clap::{Args, ValueEnum};
 
 use crate::doctor;
@@ -26,7 +27,7 @@ const UNABLE: i32 = 125;
 #[derive(Args)]
 #[command(after_help = "Exit status: that of the first rank that failed (128 + N if signal N killed it), else
   0    all ranks succeeded; with --survive, all that did not die
-  1    the connection to a host was lost
+  1    the connection to a host was lost, or the output cannot be written
   2    wrong use of this command
   124  the job ran longer than --timeout
   125  a host cannot be reached, or the system does not let the job start
@@ -76,7 +77,7 @@ pub struct Run {
     tag: bool,
 
     /// End the job after this time: 90s, 500ms, 2m, 1h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = limit)]
     timeout: Option<Duration>,
 
     /// Time that the other ranks have to end by themselves after a failure
@@ -232,7 +233,8 @@ fn explain(ranks: usize, hosts: Option<&str>) {
 
 /// Whether the machine, and not what the user wrote, may have kept the job from starting.
 fn may_be_explained(error: &anyhow::Error) -> bool {
-    let is_machine = |error: &bellwether_runtime::Error| !matches!(error, bellwether_runtime::Error::Setting { .. });
+    // An argument that can never be right, such as more ranks than a host can have, is what the user wrote.
+    let is_machine = |error: &Error| !matches!(error, Error::Setting { .. } | Error::InvalidArgument { .. });
     error.downcast_ref().is_some_and(|error: &LaunchError| error.status() == UNABLE)
         || error.downcast_ref().is_some_and(is_machine)
 }
@@ -247,8 +249,8 @@ pub fn tell(error: &anyhow::Error) -> ExitCode {
 pub fn ranks(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("a job needs at least 1 rank".into()),
-        Ok(n) => Ok(n),
-        Err(_) => Err("expected a whole number of ranks, 1 or more".into()),
+        Ok(n @ 1..=MAX_RANKS) => Ok(n),
+        _ => Err(format!("expected a whole number of ranks from 1 to {MAX_RANKS}")),
     }
 }
 
@@ -268,6 +270,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())
 }
 
+/// A time, as [`duration`] reads it, after which something is ended: not 0, at which nothing would have begun.
+pub fn limit(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("expected a time above 0, such as 90s, 500ms, 2m or 1h".into()),
+        time => Ok(time),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,13 +291,21 @@ mod tests {
         for wrong in ["", "s", "-1s", "5 days", "1e400", "nan", "inf"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(limit("1ms"), Ok(Duration::from_millis(1)));
+        for wrong in ["0", "0s", "0.0000001ms", "1e400", ""] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn numbers_of_ranks() {
         assert_eq!(ranks("64"), Ok(64));
-        for wrong in ["0", "-1", "", "four", "1.5", "99999999999999999999999"] {
+        assert_eq!(ranks("1048576"), Ok(MAX_RANKS));
+        for wrong in ["0", "-1", "", "four", "1.5", "1048577", "99999999999999999999999"] {
             assert!(ranks(wrong).is_err(), "{wrong}");
         }
+        let error = ranks("99999999999999999999999").expect_err("more than there may be");
+        assert!(error.contains("from 1 to 1048576"), "{error}");
     }
 }

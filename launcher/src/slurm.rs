@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::print::print;
 use crate::run;
 use crate::shell::quoted;
 
@@ -45,6 +45,8 @@ pub fn run(allocation: &str, step: &Step, program: &OsStr, args: &[OsString]) ->
     eprintln!("bellwether: in the allocation {allocation} of Slurm: srun {} {}", options.join(" "), program.display());
     let mut srun = Command::new("srun");
     srun.args(options).arg("--").arg(program).args(args);
+    // Of this command's ranks: they would refuse another number.
+    srun.env_remove("BELLWETHER_RANKS");
     if asked.is_none_or(|asked| asked != "mpi") {
         srun.env("BELLWETHER_JOIN", plugin);
     }
@@ -151,7 +153,7 @@ impl Batch {
             Some(path) => {
                 std::fs::write(path, script).with_context(|| format!("cannot write {}", path.display()))?;
             }
-            None => std::io::stdout().write_all(script.as_bytes()).context("cannot write to standard output")?,
+            None => print(script)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -189,6 +191,8 @@ impl Batch {
             "
 # The ranks join through this plug-in of Slurm; `srun --mpi=list` shows which there are.
 export BELLWETHER_JOIN={plugin}
+# For programs without a launcher. A rank that finds it refuses to start.
+unset BELLWETHER_RANKS
 
 # If a rank fails, Slurm ends the others. Ranks are not bound to cores; `--cpu-bind=cores` does that.
 exec srun {} -- {}

@@ -319,6 +319,20 @@ fn ours_through_c_stands_beside() {
 }
 
 #[test]
+fn an_error_of_all_ranks_is_told_once() {
+    let told = |done: &Done| done.err.lines().filter(|line| line.starts_with("error: ")).count();
+    let fail = || {
+        let mut command = bellwether(&["bench", "put", "--quick", "--transport", "verbs"]);
+        command.env("BELLWETHER_VERBS_DEVICE", "no-such-device");
+        common::run_within(LIMIT, command)
+    };
+    // Again where a rank got no processor between its words and its end for so long that they were shown.
+    let done = (0..5).map(|_| fail()).find(|done| told(done) == 1);
+    let done = done.unwrap_or_else(|| panic!("{:?}", fail()));
+    assert!(done.code() == 1 && done.err.contains("the ranks of a benchmark failed"), "{done:?}");
+}
+
+#[test]
 fn wrong_use_is_told_with_status_2() {
     let file = tempfile::NamedTempFile::new().expect("the folder for temporary files can be written");
     let inside_a_file = file.path().join("plots");

@@ -292,10 +292,14 @@ fn hosts_are_examined_by_the_agent() {
         assert_eq!(all["hosts"][host]["host"], ["a", "b"][host]);
         assert_eq!(finding(&all, host, "two ranks").0, "ok");
     }
-    for what in ["network", "this command", "program", "CPU features", "clocks"] {
+    for what in ["this command", "program", "CPU features", "clocks"] {
         let (state, found, _) = one(&all["between"], what);
         assert_eq!(state, "ok", "{what}: {found}");
     }
+    // What was not tried is not ok.
+    let (state, found, mend) = one(&all["between"], "network");
+    assert_eq!((&*state, &*found), ("warning", "not tried: the hosts are one machine"));
+    assert!(mend.starts_with("bellwether doctor --hosts a,b "), "{mend}");
     // One kernel under two names that only the settings tell apart: of one name for errors.
     assert_eq!(one(&all["between"], "names of hosts").0, "error");
     let agent = script(&folder, "plain", r#"shift; exec "$@""#);
@@ -310,6 +314,9 @@ fn hosts_that_cannot_be_reached() {
     let cases = [
         (r#"echo who are you >&2; exit 255"#, "who are you", "agent b true"),
         ("exit 127", "exit status: 127", "scp "),
+        ("echo unrecognized subcommand >&2; exit 2", "unrecognized subcommand", "scp "),
+        // An agent of which nothing says that it reaches a host.
+        ("exit 1", "exit status: 1", "agent b true"),
         ("exit 126", "exit status: 126", "chmod +x"),
         ("exec sleep 1000", "does not answer in time", "agent b true"),
         // A child that the agent leaves behind keeps its standard error open.
@@ -323,11 +330,29 @@ fn hosts_that_cannot_be_reached() {
         let (state, found, mend) = finding(&all, 1, "agent");
         assert_eq!((&*state, code), ("error", 1), "{found}");
         assert!(found.contains(found_has) && mend.contains(mend_has), "{found}: {mend}");
+        let (state, found, _) = one(&all["between"], "network");
+        assert_eq!((&*state, &*found), ("warning", "not tried: fewer than two hosts have answered"));
         if let Ok(left) = std::fs::read_to_string(folder.path().join("left")) {
             // `doctor` has not waited for it.
             assert!(Command::new("kill").arg(left.trim()).status().expect("a shell's tools").success());
         }
     }
+}
+
+#[test]
+fn one_other_host_is_not_called_this_one() {
+    let done = run(bellwether(&["doctor", "--hosts", "b", "--agent", "/bin/false"]));
+    assert_eq!(done.code(), 1, "{done:?}");
+    assert!(done.out.starts_with("b\n") && !done.out.contains("This host"), "{}", done.out);
+    assert!(!done.out.contains("network"), "it has no other to call: {}", done.out);
+}
+
+#[test]
+fn more_ranks_than_a_host_can_have() {
+    let (code, all) = examined(bellwether(&["doctor", "-n", "100000"]));
+    let (state, found, mend) = finding(&all, 0, "ranks");
+    assert_eq!((&*state, code), ("error", 1));
+    assert!(found.contains("a host can have 65536") && mend.contains("--hosts"), "{found}: {mend}");
 }
 
 #[test]

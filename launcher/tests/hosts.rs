@@ -425,18 +425,24 @@ fn entries_of_one_host_share_its_cpus() {
 fn a_shell_of_salloc_is_no_step() {
     let folder = tempfile::tempdir().expect("a place for temporary files");
     let srun = folder.path().join("srun");
-    std::fs::write(&srun, "#!/bin/sh\n[ $1 != --mpi=list ] || { echo pmi2; exit; }\necho srun \"$@\"\n").expect("room");
+    std::fs::write(
+        &srun,
+        "#!/bin/sh\n[ $1 != --mpi=list ] || { echo pmi2; exit; }\necho srun \"$@\" ${BELLWETHER_RANKS-unset}\n",
+    )
+    .expect("room");
     std::fs::set_permissions(&srun, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("it is set"));
     let in_step = |step: Option<&str>, join: Option<&str>| {
         let mut command = bellwether(&["run", "-n", "1", "sh", "-c", "echo here"]);
         command.env("PATH", &path).env("SLURM_JOB_ID", "7").env_remove("SLURM_STEP_ID").env_remove("BELLWETHER_JOIN");
+        command.env("BELLWETHER_RANKS", "3");
         command.envs(step.map(|step| ("SLURM_STEP_ID", step))).envs(join.map(|join| ("BELLWETHER_JOIN", join)));
         run(command)
     };
     for outside in [None, Some("4294967290")] {
         let done = in_step(outside, None);
         assert!(done.code() == 0 && done.out.starts_with("srun --mpi=pmi2 --ntasks=1 "), "{outside:?}: {done:?}");
+        assert!(done.out.ends_with(" unset\n"), "the ranks would refuse another number: {done:?}");
     }
     assert_eq!(in_step(Some("0"), None).out, "here\n");
     let done = in_step(None, Some("pmi1"));
@@ -455,6 +461,7 @@ fn a_job_script_says_what_was_asked() {
     }
     assert!(done.out.starts_with("#!/bin/bash\n#SBATCH "), "{}", done.out);
     assert!(done.out.contains(r" -- './my prog' --its 'it'\''s' '$HOME'"), "{}", done.out);
+    assert!(done.out.contains("\nunset BELLWETHER_RANKS\n"), "{}", done.out);
     // Bash takes it.
     let mut bash = Command::new("bash");
     bash.args(["-n", "/dev/stdin"]);

@@ -92,6 +92,62 @@ fn a_full_disk_is_told() {
     child.stderr.take().expect("it was asked for").read_to_string(&mut err).expect("it is text");
     assert!(err.contains("cannot write to standard output: No space left"), "{err}");
     assert_eq!(child.wait().expect("it is our child").code(), Some(1));
+    let help = run(bellwether(&["run", "--help"])).out;
+    assert!(help.contains("1    the connection to a host was lost, or the output cannot be written"), "{help}");
+}
+
+/// The exit status of the command, and what it says, with this as its standard output.
+fn with_output(mut command: std::process::Command, out: impl Into<Stdio>) -> (Option<i32>, String) {
+    let mut child = command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).spawn().expect("it was built");
+    let _watchdog = Watchdog::over(&child);
+    let mut err = String::new();
+    child.stderr.take().expect("it was asked for").read_to_string(&mut err).expect("it is text");
+    (child.wait().expect("it is our child").code(), err)
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().expect("a place for temporary files");
+    let folder = folder.path().to_str().expect("plain text");
+    for args in [
+        &["info"][..],
+        &["doctor", "-n", "1"],
+        &["doctor", "-n", "1", "--json"],
+        &["man"],
+        &["man", folder],
+        &["completions", "bash"],
+        &["batch", "-N", "1", "-n", "1", "--time", "1", "--", "true"],
+    ] {
+        let full = std::fs::File::create("/dev/full").expect("every Linux has it");
+        let (code, err) = with_output(bellwether(args), full);
+        assert_eq!(code, Some(2), "{args:?}: {err}");
+        assert!(err.contains("cannot write to standard output: No space left"), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_left_is_no_error() {
+    for args in [&["man"][..], &["completions", "bash"], &["info"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        assert_eq!(with_output(bellwether(args), writer), (Some(0), String::new()), "{args:?}");
+    }
+}
+
+#[test]
+fn numbers_that_can_never_be_are_refused_with_what_may() {
+    // No limit of the system explains these.
+    let done = run(bellwether(&["run", "-n", "65537", "true"]));
+    assert_eq!(done.code(), 2, "{}", done.err);
+    assert!(done.err.contains("65537 ranks asked on one host, which can have 1 to 65536"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    for (args, told) in [
+        (["-n", "99999999999999999999", "true"].as_slice(), "a whole number of ranks from 1 to 1048576"),
+        (&["-n", "2", "--timeout", "0s", "true"], "expected a time above 0"),
+    ] {
+        let done = run(bellwether(&[&["run"], args].concat()));
+        assert!(done.code() == 2 && done.err.contains(told), "{args:?}: {}", done.err);
+    }
 }
 
 #[test]

@@ -307,8 +307,12 @@ mod tests {
     fn a_limit_that_no_clock_can_hold_is_refused() {
         let limit = known("BELLWETHER_JOIN_LIMIT").expect("a setting");
         let mut settings = Settings::default();
-        for wrong in ["1e19", "1.1e9", "inf", "NaN", "0", "-1", "long"] {
-            assert!((limit.apply)(&mut settings, wrong).is_none(), "{wrong}");
+        for name in ["BELLWETHER_JOIN_LIMIT", "BELLWETHER_TCP_STOPPED", "BELLWETHER_DEADLINE"] {
+            let limit = known(name).expect("a setting");
+            for wrong in ["1e30", "1e19", "1.1e9", "inf", "NaN", "0", "1e-30", "-1", "long"] {
+                assert!((limit.apply)(&mut settings, wrong).is_none(), "{name}={wrong}");
+            }
+            assert!(limit.values.to_string().contains("above 0 and up to 1e9"), "{name}");
         }
         assert_eq!(settings, Settings::default());
         for (right, seconds) in [("1e9", 1_000_000_000), ("2", 2)] {

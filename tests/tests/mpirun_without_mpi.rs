@@ -242,6 +242,16 @@ fn ranks_on_two_hosts_meet() {
 }
 
 #[test]
+fn ranks_that_are_told_to_start_copies_are_refused() {
+    // Hydra with `-pmi-port` does not say how many there are.
+    for launcher in launchers().into_iter().filter(|launcher| !launcher.arguments.contains(&"-pmi-port")) {
+        let outcome = launcher.groups(&[(2, &["env", "BELLWETHER_RANKS=2", RING, "5"])]).expect_failure();
+        assert!(outcome.stderr.contains("unset BELLWETHER_RANKS"), "{launcher:?}: {outcome:#?}");
+        assert_eq!(outcome.stdout, "", "no world may have run");
+    }
+}
+
+#[test]
 fn a_child_of_a_rank_is_not_taken_for_it() {
     for launcher in launchers() {
         let folder = tempfile::tempdir().expect("room for files");

@@ -41,5 +41,11 @@ fn tasks_that_come_up_alone_are_refused() {
         // One task is no job, and one rank asked for by name is one rank.
         run(command(RING).env(variable, "1"), LIMIT).expect_success();
         run(command(RING).env(variable, "4").env("BELLWETHER_RANKS", "1"), LIMIT).expect_success();
+        // A job script of Slurm may start copies; each rank of a launcher would start a job of its own.
+        let mut ring = command(RING);
+        let outcome = run(ring.env(variable, "4").env("BELLWETHER_RANKS", "2").arg("5"), LIMIT);
+        let is_started = variable == "SLURM_NTASKS";
+        assert_eq!(outcome.stdout, if is_started { "2 ranks, 5 rounds, sum 1\n" } else { "" }, "{outcome:#?}");
+        assert_eq!(outcome.stderr.contains("unset BELLWETHER_RANKS"), !is_started, "{outcome:#?}");
     }
 }

@@ -42,6 +42,7 @@ use self::own::{Failed, Launch, Starter};
 use self::peers::{Peer, Turn};
 use self::progress::Progress;
 use self::task::{Measured, Task};
+use crate::print::print;
 
 /// Measure the runtime, beside what this machine can do at most.
 ///
@@ -307,14 +308,14 @@ impl Bench {
                 figure.lines = figures.iter().filter(is_named).map(|other| (other.kind, other.ours.median)).collect();
             }
             if self.json {
-                self.print_json(&fresh);
+                self.print_json(&fresh)?;
             }
             figures.extend(fresh);
         }
         drop(progress);
         let peers: Vec<&str> = rivals.iter().map(|rival| rival.peer().name()).collect();
         if !self.json {
-            self.print_table(&figures, &peers, &settings);
+            self.print_table(&figures, &peers, &settings)?;
         }
         doubts.after();
         let doubts = doubts.about(&figures);
@@ -487,13 +488,13 @@ impl Bench {
         })
     }
 
-    fn print_json(&self, figures: &[Figure]) {
+    fn print_json(&self, figures: &[Figure]) -> anyhow::Result<()> {
         let lines = figures.iter().flat_map(|figure| figure.lines(self.bars));
-        print(&lines.map(|line| format!("{line}\n")).collect::<String>());
+        print(lines.map(|line| format!("{line}\n")).collect::<String>())
     }
 
     /// Sizes that only the plots need are left out.
-    fn print_table(&self, figures: &[Figure], peers: &[&str], settings: &Settings) {
+    fn print_table(&self, figures: &[Figure], peers: &[&str], settings: &Settings) -> anyhow::Result<()> {
         let is_shown = |figure: &&Figure| {
             self.size.is_some()
                 || !figure.kind.is_sized()
@@ -526,14 +527,8 @@ impl Bench {
                 footprint::per_node_peer(64, settings)
             );
         }
-        print(&text);
+        print(text)
     }
-}
-
-/// Prints to standard output. Ignores errors: the reader may have closed the pipe.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// A number of bytes such as 8, 64KiB or 1M.

@@ -32,7 +32,7 @@ const COPIES: &str = "bench-copies";
 
 /// Runs a hidden command, if the arguments name one. Looked at before the command line is parsed, so that an empty
 /// rank is an empty program.
-pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
+pub fn hidden() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let command = arguments.next()?;
     let outcome = match command.to_str()? {
@@ -48,7 +48,14 @@ pub fn hidden() -> Option<anyhow::Result<ExitCode>> {
         COPIES => super::copies::print(),
         _ => return None,
     };
-    Some(outcome.map(|()| ExitCode::SUCCESS))
+    Some(match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Begins so that the launcher shows it once for all ranks.
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    })
 }
 
 fn rank(arguments: Vec<OsString>) -> anyhow::Result<()> {

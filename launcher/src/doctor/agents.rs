@@ -88,8 +88,11 @@ impl Agent {
         let found = format!("{} {how}{}", self.shown(), last.map_or(String::new(), |line| format!(": {line}")));
         let own = std::env::current_exe().map_or_else(|_| "bellwether".into(), |path| path.display().to_string());
         let mend = match status.and_then(|status| status.code()) {
-            // Another version of this command exits with 1 or 2; a shell that does not find the program exits with 127.
-            Some(1 | 2 | 127) if !self.is_here() => format!("scp {own} {}:{own}", self.name),
+            // Another version of this command exits with 1 or 2 and says why, an agent that fails may say nothing; a shell that does not
+            // find the program exits with 127.
+            Some(status @ (1 | 2 | 127)) if !self.is_here() && (status == 127 || last.is_some()) => {
+                format!("scp {own} {}:{own}", self.name)
+            }
             Some(126) => format!("ssh {} chmod +x {own}", self.name),
             _ => self.by_hand(),
         };

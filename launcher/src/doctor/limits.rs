@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bellwether_runtime::membership::MAX_SLOTS;
 use bellwether_runtime::transport::verbs;
 
 use super::finding::Finding;
@@ -32,6 +33,10 @@ pub struct Ranks {
 
 /// Everything of this room.
 pub fn findings(ranks: Ranks) -> Vec<Finding> {
+    if let Some(finding) = too_many(ranks) {
+        // No limit of the system helps then.
+        return vec![finding, memfd()];
+    }
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let groups = Groups::read(Path::new("/sys/fs/cgroup"), &groups);
     vec![
@@ -43,6 +48,12 @@ pub fn findings(ranks: Ranks) -> Vec<Finding> {
         memory(groups.memory.as_ref(), ranks),
         cpus(groups.cpus.as_ref(), ranks),
     ]
+}
+
+fn too_many(ranks: Ranks) -> Option<Finding> {
+    let found = format!("{} asked on this host; a host can have {MAX_SLOTS}", ranks.here);
+    let mend = format!("bellwether run -n {} --hosts ...  # with more hosts", ranks.all);
+    (ranks.here > MAX_SLOTS).then(|| Finding::error("ranks", found, mend))
 }
 
 /// A resource limit: its soft value, and the hard value up to which this user may raise it. `None`: no limit.
@@ -310,6 +321,16 @@ mod tests {
         let finding = open_files((Some(130), Some(4096)), Ranks { by_agent: true, ..RANKS });
         assert!(finding.mend.unwrap().contains("limits.d"), "a shell's limit does not go to another host");
         assert_eq!(open_files((Some(130), Some(4096)), Ranks { all: 4, ..RANKS }).state, State::Ok, "no other host");
+    }
+
+    #[test]
+    fn more_ranks_than_a_host_can_have_are_no_matter_of_limits() {
+        let finding = |ranks| too_many(Ranks { here: ranks, all: ranks, by_agent: false });
+        assert_eq!(finding(MAX_SLOTS), None);
+        let finding = finding(MAX_SLOTS + 1).expect("it is one too many");
+        assert!(finding.state == State::Error && finding.found.contains("a host can have 65536"), "{finding:?}");
+        let all = findings(Ranks { here: 1 << 20, ..RANKS });
+        assert!(all.iter().all(|finding| finding.what != "open files"), "{all:?}");
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod reach;
 mod side;
 mod tried;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ use self::reach::End;
 use self::side::{Address, Down, Examine, Facts, Outcome, Peer, SIDE, Up};
 use crate::columns::{self, table};
 use crate::hosts::{self, HostOptions, HostSlots};
+use crate::print::print;
 use crate::run;
 
 /// Most findings between hosts that are shown. A fault of the network concerns many pairs of hosts.
@@ -43,7 +43,7 @@ const READINGS: usize = 5;
 #[command(after_help = "Exit status:
   0    a job can run; there may be warnings
   1    there is an error
-  2    wrong use of this command
+  2    wrong use of this command, or the output cannot be written
 
   bellwether doctor
   bellwether doctor --hosts node1,node2 ./my-program
@@ -57,7 +57,7 @@ pub struct Doctor {
     ranks: Option<usize>,
 
     /// How long a host may take to answer: 90s, 500ms, 2m
-    #[arg(long, value_name = "TIME", value_parser = run::duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = run::limit, default_value = "60s")]
     timeout: Duration,
 
     /// Print everything that was examined as JSON
@@ -95,6 +95,8 @@ pub fn explanations(ranks: usize) -> Vec<String> {
 /// Findings by host, and between hosts.
 #[derive(Default)]
 struct Report {
+    /// The one host is this one.
+    is_here: bool,
     hosts: Vec<(String, Vec<Finding>)>,
     between: Vec<Finding>,
 }
@@ -107,8 +109,7 @@ impl Doctor {
         let all = || report.hosts.iter().flat_map(|(_, findings)| findings).chain(&report.between);
         let worst = all().map(|finding| finding.state).max().unwrap_or(State::Ok);
         let text = if self.json { report.json(worst) } else { report.table(columns::width()) };
-        // Ignore errors: the reader may have closed the pipe.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        print(text)?;
         Ok(if worst == State::Error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -116,7 +117,7 @@ impl Doctor {
         let slots = places.iter().try_fold(0usize, |sum, place| Some(sum.saturating_add(place.slots?)));
         let ranks = self.ranks.or(slots.filter(|slots| *slots > 0));
         let Facts { hostname, findings, .. } = side::examine(self.program.as_deref(), ranks, 0, false);
-        Report { hosts: vec![(hostname, findings)], between: Vec::new() }
+        Report { is_here: true, hosts: vec![(hostname, findings)], between: Vec::new() }
     }
 
     fn elsewhere(&self, places: &[HostSlots]) -> anyhow::Result<Report> {
@@ -277,12 +278,14 @@ fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec
             all.extend(reach::pair(end(*from, addresses.0), end(*to, addresses.1), outcomes));
         }
     }
+    if pairs == 0 {
+        return not_tried(hosts, facts.len());
+    }
     if all.is_empty() {
         let silent = facts.iter().find(|(host, _)| reached.iter().all(|(from, _)| from != host));
         return vec![Finding::ok(
             "network",
             match silent {
-                _ if pairs == 0 => "no two hosts to try".into(),
                 None => "each host reaches all others".into(),
                 Some((host, _)) => format!("reached where it was tried; {} did not try", hosts[*host].name),
             },
@@ -296,6 +299,20 @@ fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec
         last.found += &format!("; and {more} more of the kind");
     }
     all
+}
+
+/// The finding that no call went from one of `hosts` to another, though `answered` of them have answered. One host has no other to call.
+fn not_tried(hosts: &[HostSlots], answered: usize) -> Vec<Finding> {
+    if hosts.len() < 2 {
+        return Vec::new();
+    }
+    let (why, then) = match answered {
+        0 | 1 => ("fewer than two hosts have answered", "again, when they answer"),
+        _ => ("the hosts are one machine", "with the names of several machines"),
+    };
+    let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+    let mend = format!("bellwether doctor --hosts {}  # {then}", names.join(","));
+    vec![Finding::warning("network", format!("not tried: {why}"), mend)]
 }
 
 /// Whether one kernel runs both, whatever the settings call them (BELLWETHER_HOST).
@@ -319,7 +336,7 @@ impl Report {
         let mut text = String::new();
         let is_one = self.hosts.len() == 1;
         for (host, findings) in &self.hosts {
-            text += &if is_one { format!("This host, {host}\n") } else { format!("{host}\n") };
+            text += &if self.is_here { format!("This host, {host}\n") } else { format!("{host}\n") };
             // With several hosts, only the findings that are not ok.
             let shown: Vec<&Finding> = findings.iter().filter(|finding| is_one || finding.state != State::Ok).collect();
             text += &rows(&shown, width);

@@ -154,8 +154,10 @@ pub fn serve() -> ExitCode {
             Ok(Down::Examine(examine)) => Up::Facts(Box::new(first(&examine))),
             Ok(Down::Reach(peers)) => Up::Reached(reach(&peers)),
             Ok(Down::Clock) => Up::Clock(now()),
-            // A command of another version.
-            Err(_) => return ExitCode::FAILURE,
+            Err(_) => {
+                eprintln!("bellwether: the command that asks this one is of another version");
+                return ExitCode::FAILURE;
+            }
         };
         let text = serde_json::to_string(&up).expect("texts and numbers can always be written");
         let mut out = std::io::stdout().lock();

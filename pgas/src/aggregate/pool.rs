@@ -1,7 +1,7 @@
 //! Items sorted into buckets, in memory that other ranks map: an offset in the bucket's stretch, in 2 bytes where they suffice
 //! and 4 elsewhere, and a value.
 
-use bellwether_runtime::{Pod, Result, Symmetric, World};
+use bellwether_runtime::{Error, Pod, Result, Symmetric, World};
 
 use super::buckets::{BUCKETS_MAX, Buckets};
 use super::chains::Chunks;
@@ -66,15 +66,24 @@ impl<T: Pod> Pool<T> {
         let ranks = world.size();
         let chunks = Chunks::new(budget, size_of::<u32>() + size_of::<T>(), ranks);
         let ends = (chunks.count - 1).min(BUCKETS_MAX.max(ranks));
-        Ok(Pool {
-            offsets: world.alloc_withheld(chunks.entries() + ENTRIES_AHEAD)?,
-            values: world.alloc_withheld(chunks.entries())?,
-            next: world.alloc_withheld(chunks.count)?,
-            ends: world.alloc_withheld(ends)?,
-            rank: world.rank(),
-            parted: chunks,
-            chunks,
-            cursors: Vec::with_capacity(ends),
+        let make = || -> Result<Pool<T>> {
+            Ok(Pool {
+                offsets: world.alloc_withheld(chunks.entries() + ENTRIES_AHEAD)?,
+                values: world.alloc_withheld(chunks.entries())?,
+                next: world.alloc_withheld(chunks.count)?,
+                ends: world.alloc_withheld(ends)?,
+                rank: world.rank(),
+                parted: chunks,
+                chunks,
+                cursors: Vec::with_capacity(ends),
+            })
+        };
+        make().map_err(|mut error| {
+            // The size is the one that the setting or the options ask for, not the program's data.
+            if let Error::OutOfMemory { setting, .. } = &mut error {
+                *setting = "BELLWETHER_HEAP_LIMIT, or lower BELLWETHER_AGGREGATION_MEMORY or the memory of the aggregate::Options";
+            }
+            error
         })
     }
 

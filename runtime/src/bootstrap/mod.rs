@@ -56,7 +56,11 @@ pub fn way(ranks: Option<usize>, join: Join) -> Result<Way> {
         // Checked when the settings were read.
         let ranks: usize = text.parse().map_err(|_| Error::Start(format!("{RANKS_VARIABLE}={text} is no number")))?;
         // One rank asked for by name is one rank, whatever the surroundings say.
-        return Ok(if ranks == 1 { Way::Alone } else { Way::Spawn(ranks) });
+        if ranks == 1 {
+            return Ok(Way::Alone);
+        }
+        surroundings::check_copies(ranks, &surroundings::variable)?;
+        return Ok(Way::Spawn(ranks));
     }
     match (surroundings::way(join)?, ranks) {
         (Way::Alone, Some(ranks)) if ranks > 1 => Ok(Way::Spawn(ranks)),
@@ -87,8 +91,10 @@ fn spawned(place: &str) -> Result<Way> {
     // A copy, so that a second start in one process finds the descriptor still there and gets a clear answer.
     let fd: OwnedFd = rustix::io::fcntl_dupfd_cloexec(borrowed, 3).map_err(|_| {
         Error::Start(format!(
-            "{JOB_VARIABLE} names descriptor {fd}, which is not open: this process is a child of a rank (unset {JOB_VARIABLE} for it), or a program between \
-            `bellwether run` and this one closed it"
+            "{JOB_VARIABLE} names descriptor {fd}, which is not open: this process is a child of a rank (unset {JOB_VARIABLE}, {} and {} \
+             for it), or a program between `bellwether run` and this one closed it",
+            launch::RANK,
+            launch::SIZE
         ))
     })?;
     // Children of this rank are no ranks.
@@ -235,6 +241,14 @@ mod tests {
         assert_eq!(rustix::io::pread(sealed.memory.fd(), &mut roster[..], 0), Ok(roster.len()));
         assert_eq!(rustix::io::pwrite(&file, &roster, 0), Ok(roster.len()));
         OwnedJob { memory: JobMemory::from_fd(file, ranks).expect("the same job") }
+    }
+
+    #[test]
+    fn a_child_of_a_rank_is_told_all_that_it_has_to_unset() {
+        // No process has so many files.
+        let error = spawned("rank=0,ranks=2,fd=2000000000").expect_err("it is not open").to_string();
+        let names = ["BELLWETHER_JOB", "BELLWETHER_RANK", "BELLWETHER_SIZE"];
+        assert!(error.contains(&format!("unset {}, {} and {}", names[0], names[1], names[2])), "{error}");
     }
 
     #[test]

@@ -45,6 +45,24 @@ fn started_by_mpi() -> bool {
 /// SLURM_INTERACTIVE_STEP of slurm.h.
 const INTERACTIVE_STEP: &str = "4294967290";
 
+/// Checks that this process may start `ranks` copies of itself: that no launcher started it as one rank of several. Each of these would
+/// start a job of its own.
+///
+/// # Errors
+/// [`Error::Start`] names the launcher's variable and those to unset.
+pub(super) fn check_copies(ranks: usize, get: Get<'_>) -> Result<()> {
+    match tasks(get) {
+        // Job scripts, and shells of salloc, run in no step of several tasks.
+        Some(("SLURM_NTASKS", ..)) if is_outside_steps(get) => Ok(()),
+        None => Ok(()),
+        Some((variable, tasks, _)) => Err(Error::Start(format!(
+            "BELLWETHER_RANKS={ranks} asks this program to start {ranks} ranks, and {variable}={tasks} says that it is one of {tasks} ranks \
+             already: unset BELLWETHER_RANKS to join these (`env -u BELLWETHER_RANKS mpirun ...`), or {variable} for a program that a rank \
+             starts as its child"
+        ))),
+    }
+}
+
 /// Reads a variable of the environment.
 pub(super) type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -57,13 +75,17 @@ fn number(get: Get<'_>, name: &str) -> Option<usize> {
     get(name)?.trim().parse().ok()
 }
 
+/// Whether this process is in no step of Slurm that runs tasks of a program.
+fn is_outside_steps(get: Get<'_>) -> bool {
+    get("SLURM_STEP_ID").is_none_or(|step| step == INTERACTIVE_STEP)
+}
+
 /// The first of [`TASKS`] that gives more than one task: the variable, the number and the advice.
 fn tasks(get: Get<'_>) -> Option<(&'static str, usize, &'static str)> {
     // SLURM_NTASKS is also set in a job script and in the shell of salloc, outside any step of tasks. There it says nothing about the tasks
     // that another launcher starts.
     let other = ["OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "MPI_LOCALNRANKS"];
-    let is_outside = get("SLURM_STEP_ID").is_none_or(|step| step == INTERACTIVE_STEP);
-    let of_script = is_outside && other.iter().any(|name| get(name).is_some());
+    let of_script = is_outside_steps(get) && other.iter().any(|name| get(name).is_some());
     TASKS.iter().find_map(|(variable, advice)| {
         let value = number(get, variable)?;
         (value > 1 && !(of_script && *variable == "SLURM_NTASKS")).then_some((*variable, value, *advice))
@@ -181,5 +203,29 @@ pub(super) fn check_joined(ranks: usize) -> Result<()> {
                 .into(),
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(variables: &[(&str, &str)]) -> Result<()> {
+        let get = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+        check_copies(2, &get)
+    }
+
+    #[test]
+    fn a_rank_of_several_starts_no_copies() {
+        for (name, value) in [("OMPI_COMM_WORLD_SIZE", "2"), ("PMI_SIZE", "4")] {
+            let error = checked(&[(name, value)]).expect_err("a rank of a launcher").to_string();
+            let words = [&*format!("{name}={value} says"), "BELLWETHER_RANKS=2 asks", "unset BELLWETHER_RANKS"];
+            assert!(words.iter().all(|words| error.contains(words)), "{error}");
+            checked(&[(name, "1")]).expect("one task is no job");
+        }
+        checked(&[("SLURM_NTASKS", "4"), ("SLURM_STEP_ID", "0")]).expect_err("a task of srun");
+        checked(&[("SLURM_NTASKS", "4"), ("SLURM_STEP_ID", INTERACTIVE_STEP)]).expect("a shell of salloc");
+        checked(&[("SLURM_NTASKS", "4")]).expect("a job script");
+        checked(&[]).expect("no launcher");
     }
 }

@@ -91,6 +91,10 @@ impl JobMemory {
     /// # Errors
     /// [`Error::InvalidArgument`] for 0 or too many ranks; [`Error::Os`] if the kernel has no memory files.
     pub fn create(ranks: usize, settings: &Settings) -> Result<JobMemory> {
+        if ranks == 0 || ranks > MAX_SLOTS {
+            let why = format!("{ranks} ranks asked on one host, which can have 1 to {MAX_SLOTS}");
+            return Err(Error::InvalidArgument { operation: "starting a job", why });
+        }
         Self::create_for(ranks, &Span::of_all(ranks), settings)
     }
 

@@ -56,7 +56,7 @@ pub mod nodes;
 mod roster;
 pub mod watch;
 
-pub use self::job::{HUGE_PAGE, JobMemory, MAX_RANKS};
+pub use self::job::{HUGE_PAGE, JobMemory, MAX_RANKS, MAX_SLOTS};
 pub(crate) use self::job::{PUBLISHED_LEN, TABLES_LEN, elsewhere_len};
 pub(crate) use self::roster::DOING_LEN;
 pub use self::roster::{Arrival, RankState};

@@ -1,4 +1,6 @@
-//! Sizes as users write them.
+//! Sizes and times as users write them.
+
+use std::time::Duration;
 
 /// A size such as `4096`, `64KiB`, `2G`.
 pub(super) fn parse_size(text: &str) -> Option<usize> {
@@ -14,6 +16,13 @@ pub(super) fn parse_size(text: &str) -> Option<usize> {
         _ => return None,
     };
     number.checked_mul(1 << shift)
+}
+
+/// A number of seconds above 0 and up to 1e9, so that no clock overflows.
+pub(super) fn parse_seconds(text: &str) -> Option<Duration> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds <= 1e9)?;
+    // Less than a nanosecond is 0 here.
+    Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero())
 }
 
 pub(super) fn parse_switch(text: &str) -> Option<bool> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::sizes::{parse_size, parse_switch, show_size};
+use super::sizes::{parse_seconds, parse_size, parse_switch, show_size};
 use super::{
     Allgather, Allreduce, Alltoall, Barrier, Broadcast, Gather, HugePages, Join, ProgressThread, Reduce, Scan, Scatter,
     Settings, TEAM_MEMORY_MAX, TEAM_MEMORY_MIN, TEAMS_MAX, TeamBarrier, Transport,
@@ -107,28 +107,27 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "BELLWETHER_RANKS",
         meaning: "ranks to start when a program is run by itself",
-        values: Values::Described("a whole number above 0"),
+        values: Values::Described("a whole number from 1 to 65536"),
         default: "1",
-        details: "The program starts this many copies of itself on this machine and watches them. Under `bellwether run`, \
-                  `mpirun` and `srun` the number of ranks comes from the launcher.",
+        details: "The program starts this many copies of itself on this machine and watches them. Under `bellwether run` the number \
+                  comes from the launcher, whatever this says. In a rank of several that `mpirun` or `srun` started, a value above 1 is \
+                  an error: unset the variable there. With 1 the program runs alone.",
         public: true,
-        apply: |_, v| v.parse::<usize>().ok().filter(|n| *n > 0).map(drop),
+        // As many as one host can have.
+        apply: |_, v| v.parse::<usize>().ok().filter(|ranks| (1..=1 << 16).contains(ranks)).map(drop),
         show: |_| std::env::var("BELLWETHER_RANKS").unwrap_or("1".into()),
     },
     Known {
         name: "BELLWETHER_DEADLINE",
         meaning: "seconds after which a job of BELLWETHER_RANKS is ended",
-        values: Values::Described("none, or a number of seconds above 0"),
+        values: Values::Described("none, or a number of seconds above 0 and up to 1e9"),
         default: "none",
         details: "The message at the end says where each rank waits. `bellwether run --timeout` does the same for jobs of the launcher.",
         public: true,
         apply: |s, v| {
             s.deadline = match v {
                 "none" => None,
-                _ => {
-                    let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
-                    Some(std::time::Duration::try_from_secs_f64(seconds?).ok()?)
-                }
+                _ => Some(parse_seconds(v)?),
             };
             Some(())
         },
@@ -203,8 +202,7 @@ pub const KNOWN: &[Known] = &[
         details: "A rank that waits longer ends with an error. MPI has no such limit.",
         public: true,
         apply: |s, v| {
-            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
-            s.join_limit = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
+            s.join_limit = parse_seconds(v)?;
             Some(())
         },
         show: |s| format!("{}", s.join_limit.as_secs_f64()),
@@ -275,8 +273,7 @@ pub const KNOWN: &[Known] = &[
                   stopped before it connected, its host takes no further calls, and it is lost as one whose host is gone.",
         public: true,
         apply: |s, v| {
-            let seconds = v.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
-            s.tcp_stopped = std::time::Duration::try_from_secs_f64(seconds?).ok()?;
+            s.tcp_stopped = parse_seconds(v)?;
             Some(())
         },
         show: |s| format!("{}", s.tcp_stopped.as_secs_f64()),

@@ -14,6 +14,7 @@ use super::figure::{self, Summary};
 use super::folder::Folder;
 use super::table;
 use crate::example::{Example, OWN_PROFILE};
+use crate::print::print;
 
 /// Measure the examples beside other systems' programs for the same work.
 ///
@@ -98,11 +99,11 @@ impl App {
             }
             all.push(self.measure(work, &file, rivals, &folder)?);
             if self.json {
-                all.iter().next_back().into_iter().for_each(|measured| super::print(&self.lines(measured)));
+                all.iter().next_back().map_or(Ok(()), |measured| print(self.lines(measured)))?;
             }
         }
         if !self.json {
-            super::print(&self.table(&all));
+            print(self.table(&all))?;
         }
         Ok(ExitCode::SUCCESS)
     }
