@@ -163,8 +163,10 @@ impl<'w> Attack<'w> {
         };
         let slice = GlobalSlice::new(pointer, len as usize);
         let (one, all) = (Some(vec![0]), (len < 1000).then(|| (0..len).collect::<Vec<u64>>()));
-        let (values, stride) =
-            (vec![value; if len < 1000 { len } else { 12 } as usize], [1, 2, 3, 1 << 61, 1 << 63, u64::MAX][a as usize % 6]);
+        let (values, stride) = (
+            vec![value; if len < 1000 { len } else { 12 } as usize],
+            [1, 2, 3, 1 << 61, 1 << 63, u64::MAX][a as usize % 6],
+        );
         let (from, count) = (if c & 7 == 0 { c } else { c >> 3 & 3 }, (a >> 8 & 3) as usize);
         let steps =
             (0..count as u64).map(|step| stride.checked_mul(step)?.checked_add(from)).collect::<Option<Vec<_>>>();
