@@ -5,9 +5,9 @@ use std::io::Write;
 use std::ptr::{null, null_mut, without_provenance};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bellwether_runtime::Builder;
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
-use bellwether_runtime::vocabulary::lapi::{Answer, Counter, Failure, Lapi, codes};
+use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, Failure, Lapi, codes};
+use bellwether_runtime::{Builder, Completion};
 
 use super::{all, ok, wait};
 use crate::watchdog;
@@ -183,8 +183,16 @@ pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>) {
         return await_gate(gate);
     }
     if let (0, Some(gate)) = (me, gate) {
-        lapi.message(left, 1).send().expect("it is there");
         gate.store(true, Ordering::Release);
+        // Until it is gone. Nobody has answered for the last of these, so the fence fails.
+        let mut answered = Ok(());
+        while answered.is_ok() {
+            watchdog::at("messages to a task that leaves");
+            let handled = Completion::new();
+            let sent = lapi.message(left, 1).completion(&handled).send();
+            answered = sent.and_then(|()| lapi.wait_completion(&handled));
+        }
+        assert_eq!(answered, Err(Code(codes::PEER_LOST)));
     }
     for call in [raw::gfence as fn(Handle) -> i32, raw::gfence, raw::term] {
         watchdog::at("a collective without a task");
