@@ -140,11 +140,12 @@ fn what_waits_for_a_task_that_left_ends() {
             for owes in departures::OWES {
                 for told in [Told::Waiting, Told::Ending] {
                     watchdog::at(format!("{name}: {owes:?}, {told:?}, seed {seed}, {wild}"));
-                    let ran = simulate(3).build(|builder| departures::what_a_task_owes(builder, owes, told, None));
+                    let ran =
+                        simulate(3).build(|builder| departures::what_a_task_owes(builder, owes, told, None, |_| {}));
                     ran.unwrap_or_else(|error| panic!("{owes:?}, {told:?}: {error}"));
                 }
             }
-            simulate(4).build(|builder| departures::a_barrier_without_a_task(builder, None)).expect("runs");
+            simulate(4).build(|builder| departures::a_barrier_without_a_task(builder, None, |_| {})).expect("runs");
             simulate(2).build(departures::a_task_that_is_alone).expect("runs");
         }
     });

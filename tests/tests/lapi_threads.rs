@@ -74,7 +74,7 @@ fn what_a_task_owes_ends_when_it_leaves() {
         (Owes::Atomic, Told::Waiting),
     ] {
         let name = format!("{owes:?}, {told:?}");
-        everywhere(&name, 3, |builder, gate| departures::what_a_task_owes(builder, owes, told, Some(gate)));
+        everywhere(&name, 3, |builder, gate| departures::what_a_task_owes(builder, owes, told, Some(gate), |_| {}));
     }
 }
 
@@ -82,13 +82,13 @@ fn what_a_task_owes_ends_when_it_leaves() {
 fn a_sleeping_wait_ends_when_the_task_that_owes_leaves() {
     let _guard = watchdog::guard("asleep", LIMIT);
     let gate = AtomicBool::new(false);
-    let program = |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Asleep, Some(&gate));
+    let program = |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Asleep, Some(&gate), |_| {});
     Threads::new(3).build(program).expect("runs");
 }
 
 #[test]
 fn no_living_task_waits_in_a_barrier_for_one_that_gave_it_up() {
-    everywhere("a barrier", 4, |builder, gate| departures::a_barrier_without_a_task(builder, Some(gate)));
+    everywhere("a barrier", 4, |builder, gate| departures::a_barrier_without_a_task(builder, Some(gate), |_| {}));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls,
 //! `losses`, under the launcher, a task that dies, `barrier` and `owes` one that leaves; the others are of `APART`.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,8 +21,10 @@ fn main() -> ExitCode {
     }
     match arguments.get(1).map(String::as_str) {
         Some("losses") => losses(),
-        Some("barrier") => left("barrier", |builder| departures::a_barrier_without_a_task(builder, None)),
-        Some("owes") => left("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None)),
+        Some("barrier") => left("barrier", |builder| departures::a_barrier_without_a_task(builder, None, say)),
+        Some("owes") => {
+            left("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None, say))
+        }
         _ => {}
     }
     let all = arguments.get(1).is_some_and(|name| name == "all");
@@ -63,6 +66,11 @@ fn main() -> ExitCode {
     }
     task.job.finish().expect("finishes");
     ExitCode::SUCCESS
+}
+
+fn say(line: &str) {
+    println!("{line}");
+    std::io::stdout().flush().expect("stdout is there");
 }
 
 /// A task leaves.

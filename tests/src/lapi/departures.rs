@@ -1,7 +1,6 @@
 //! A task leaves without `Term`. It has not failed, and still nothing comes from it: what waits for it ends.
 
 use std::ffi::c_void;
-use std::io::Write;
 use std::ptr::{null, null_mut, without_provenance};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -96,11 +95,11 @@ fn outcome(handle: Handle, told: Told, counter: &Counter) -> i32 {
 }
 
 /// The program of one of three tasks. Task 2 leaves, when `gate` is open if there is one, and owes something to task 0. Task 1 stays. Task 0
-/// ends its waits with the loss, whatever they wait for.
+/// ends its waits with the loss, whatever they wait for. Task 1 says when it is done.
 ///
 /// # Panics
 /// If something of this does not hold.
-pub fn what_a_task_owes(builder: Builder, owes: Owes, told: Told, gate: Option<&AtomicBool>) {
+pub fn what_a_task_owes(builder: Builder, owes: Owes, told: Told, gate: Option<&AtomicBool>, say: fn(&str)) {
     // All of these outlive the handle.
     let (mut own, mut here) = (Box::new([0i64; 2]), Box::new(0i64));
     let [counter, other] = [const { Counter::new() }; 2].map(Box::new);
@@ -149,7 +148,7 @@ pub fn what_a_task_owes(builder: Builder, owes: Owes, told: Told, gate: Option<&
                 assert_eq!(raw::term(handle), codes::PEER_LOST);
             }
             wait(handle, &counter, 1, "a task that lives goes on");
-            print("owes: task 1 goes on");
+            say("owes: task 1 goes on");
         }
         _ => await_gate(gate),
     }
@@ -163,11 +162,11 @@ fn await_gate(gate: Option<&AtomicBool>) {
 }
 
 /// The program of one of four tasks, of which the last leaves, when `gate` is open if there is one. The fence of task 0 fails then, and the
-/// others' barriers, also of those that wait for a living task. Then they go on with each other.
+/// others' barriers, also of those that wait for a living task. Then they go on with each other, and say so.
 ///
 /// # Panics
 /// If something of this does not hold.
-pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>) {
+pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>, say: fn(&str)) {
     let counter = Box::new(Counter::new());
     let lapi = Lapi::start(builder).expect("starts");
     // SAFETY: no handler uses it, and no other code ends it while it is in use.
@@ -210,7 +209,7 @@ pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>) {
         }
         wait(handle, &counter, left as i32 - 1, "the living");
     }
-    print(&format!("barrier: task {me} goes on"));
+    say(&format!("barrier: task {me} goes on"));
     drop(lapi);
 }
 
@@ -227,9 +226,4 @@ pub fn a_task_that_is_alone(builder: Builder) {
         watchdog::at("a counter that nobody moves");
         assert_eq!(outcome(handle, Told::Waiting, &Counter::new()), codes::PEER_LOST);
     }
-}
-
-fn print(line: &str) {
-    println!("{line}");
-    std::io::stdout().flush().expect("stdout is there");
 }
