@@ -68,6 +68,15 @@ fn events_of_a_task_that_is_killed_end() {
     }
 }
 
+#[test]
+fn what_waits_for_a_task_that_left_ends() {
+    for settings in [&[][..], &[("BELLWETHER_TRANSPORT", "tcp")]] {
+        let lines = ["barrier: task 0 goes on", "barrier: task 1 goes on", "barrier: task 2 goes on"];
+        prints("barrier", 4, settings, &lines);
+        prints("owes", 3, settings, &["owes: task 1 goes on"]);
+    }
+}
+
 /// One byte more than 2 GiB, by a put and by a message.
 #[test]
 fn more_than_two_gibibytes_at_a_time() {

@@ -4,6 +4,7 @@ use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_runtime::{Settings, Simulated};
+use bellwether_tests::lapi::departures::{self, Told};
 use bellwether_tests::lapi::ends::{self, By, Meets};
 use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
@@ -122,6 +123,30 @@ fn a_call_that_fails_while_it_waits_runs_no_function() {
             let meets = if purges { Meets::Purge } else { Meets::Loss(&kill) };
             let ran = job.build(|builder| ends::a_call_that_fails(builder, by, meets));
             ran.unwrap_or_else(|error| panic!("{by:?}: {error}"));
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_a_task_that_left_ends() {
+    let name = "a task leaves";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 2, |seed| {
+        for wild in [false, true] {
+            let simulate = |ranks| {
+                let config = Config::new(ranks, seed);
+                Simulated::new(if wild { config.wild() } else { config })
+            };
+            for owes in departures::OWES {
+                for told in [Told::Waiting, Told::Ending] {
+                    watchdog::at(format!("{name}: {owes:?}, {told:?}, seed {seed}, {wild}"));
+                    let ran =
+                        simulate(3).build(|builder| departures::what_a_task_owes(builder, owes, told, None, |_| {}));
+                    ran.unwrap_or_else(|error| panic!("{owes:?}, {told:?}: {error}"));
+                }
+            }
+            simulate(4).build(|builder| departures::a_barrier_without_a_task(builder, None, |_| {})).expect("runs");
+            simulate(2).build(departures::a_task_that_is_alone).expect("runs");
         }
     });
 }

@@ -1,7 +1,10 @@
 //! The rows of LAPI's table between tasks that are threads, with the default and with awkward settings.
 
+use std::sync::atomic::AtomicBool;
+
 use bellwether_runtime::vocabulary::lapi::Job;
-use bellwether_runtime::{Settings, Threads};
+use bellwether_runtime::{Builder, Settings, Threads, Transport};
+use bellwether_tests::lapi::departures::{self, Owes, Told};
 use bellwether_tests::lapi::{LIMIT, Task, row};
 use bellwether_tests::watchdog;
 
@@ -44,6 +47,53 @@ fn run(name: &str) {
         });
         ran.unwrap_or_else(|error| panic!("{ranks} tasks, {what}: {error}"));
     }
+}
+
+/// Runs a program of every task over each transport. Its gate is closed at first.
+fn everywhere(name: &str, ranks: usize, program: impl Fn(Builder, &AtomicBool) + Sync) {
+    let _guard = watchdog::guard(name, LIMIT);
+    for (transport, attaches) in
+        [(Transport::Auto, true), (Transport::Auto, false), (Transport::ShmContract, false), (Transport::Tcp, false)]
+    {
+        watchdog::at(format!("{name}: {transport:?}, {attaches}"));
+        let mut settings = Settings::default();
+        (settings.transport, settings.cross_memory_attach) = (transport, attaches);
+        let gate = AtomicBool::new(false);
+        let ran = Threads::new(ranks).settings(settings).build(|builder| program(builder, &gate));
+        ran.unwrap_or_else(|error| panic!("{name}, {transport:?}: {error}"));
+    }
+}
+
+#[test]
+fn what_a_task_owes_ends_when_it_leaves() {
+    for (owes, told) in [
+        (Owes::Origin, Told::Waiting),
+        (Owes::Completion, Told::Probing),
+        (Owes::Vector, Told::Waiting),
+        (Owes::Get, Told::Ending),
+        (Owes::Atomic, Told::Waiting),
+    ] {
+        let name = format!("{owes:?}, {told:?}");
+        everywhere(&name, 3, |builder, gate| departures::what_a_task_owes(builder, owes, told, Some(gate), |_| {}));
+    }
+}
+
+#[test]
+fn a_sleeping_wait_ends_when_the_task_that_owes_leaves() {
+    let _guard = watchdog::guard("asleep", LIMIT);
+    let gate = AtomicBool::new(false);
+    let program = |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Asleep, Some(&gate), |_| {});
+    Threads::new(3).build(program).expect("runs");
+}
+
+#[test]
+fn no_living_task_waits_in_a_barrier_for_one_that_gave_it_up() {
+    everywhere("a barrier", 4, |builder, gate| departures::a_barrier_without_a_task(builder, Some(gate), |_| {}));
+}
+
+#[test]
+fn a_task_that_is_alone_waits_for_no_counter() {
+    everywhere("alone", 2, |builder, _| departures::a_task_that_is_alone(builder));
 }
 
 bellwether_tests::lapi_row_tests!(run);

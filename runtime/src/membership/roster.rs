@@ -615,6 +615,12 @@ impl JobMemory {
         u64::from(self.count_lost()) << 32 | u64::from(left)
     }
 
+    /// How many ranks have ended, in any way.
+    #[inline]
+    pub fn count_ended(&self) -> usize {
+        self.count_lost() as usize + self.header().left.load(Ordering::Acquire) as usize
+    }
+
     /// Notes that ranks go on after the death of another: the supervisor ends no other rank because of a death.
     pub fn set_survives(&self) {
         self.header().survives.store(1, Ordering::Relaxed);

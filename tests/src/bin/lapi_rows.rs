@@ -1,12 +1,14 @@
 //! Runs rows of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. Several
 //! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls,
-//! `losses`, under the launcher, a task that dies; the others are of `APART`.
+//! `losses`, under the launcher, a task that dies, `barrier` and `owes` one that leaves; the others are of `APART`.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_runtime::{Builder, World};
+use bellwether_tests::lapi::departures::{self, Owes, Told};
 use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
 use bellwether_tests::lapi::{APART, LIMIT, ROWS, Task, rows_of};
@@ -17,9 +19,13 @@ fn main() -> ExitCode {
     if let Some("mix") = arguments.get(1).map(String::as_str) {
         return mix(&arguments[2..]);
     }
-    if let Some("losses") = arguments.get(1).map(String::as_str) {
-        losses();
-        return ExitCode::SUCCESS;
+    match arguments.get(1).map(String::as_str) {
+        Some("losses") => losses(),
+        Some("barrier") => left("barrier", |builder| departures::a_barrier_without_a_task(builder, None, say)),
+        Some("owes") => {
+            left("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None, say))
+        }
+        _ => {}
     }
     let all = arguments.get(1).is_some_and(|name| name == "all");
     let asked = match arguments.get(1) {
@@ -62,14 +68,27 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn say(line: &str) {
+    println!("{line}");
+    std::io::stdout().flush().expect("stdout is there");
+}
+
+/// A task leaves.
+fn left(name: &str, program: fn(Builder)) -> ! {
+    let _guard = watchdog::guard(name, LIMIT);
+    program(World::builder());
+    std::process::exit(0)
+}
+
 /// A task dies.
-fn losses() {
+fn losses() -> ! {
     let _guard = watchdog::guard("losses", LIMIT);
     let pid = |process: u64| i32::try_from(process).expect("a process");
     // SAFETY: kills a task of this job.
     let kill = |process| assert_eq!(unsafe { libc::kill(pid(process), libc::SIGKILL) }, 0);
     let by_pieces = std::env::var("BELLWETHER_CMA").is_ok_and(|set| set == "off");
     losses::events_of_a_lost_task(World::builder(), &Death { kill: &kill, virtual_time: false, by_pieces });
+    std::process::exit(0)
 }
 
 fn mix(arguments: &[String]) -> ExitCode {

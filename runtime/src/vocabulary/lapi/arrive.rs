@@ -332,7 +332,7 @@ impl Domain {
             Role::Closure => then.into_iter().for_each(|then| unsafe { closures::discard(then.parameter) }),
             Role::Message | Role::Put | Role::Described(_) => {}
             Role::Answer(event) => {
-                self.unanswered.set(self.unanswered.get() - 1);
+                self.owed.answered(finish.from);
                 self.fail_event(event, refusal.code, finish.from);
             }
             Role::Part(name, len) => self.part_ended(name, len, finish, Some(refusal.code)),
@@ -365,6 +365,8 @@ impl Domain {
             }
             other => Refusal::new(Failure::of_error(other).code, what, 0),
         };
+        // A counter of this task may wait for it.
+        self.note_owing(landed.finish.from);
         self.broken(landed, Some(number), refusal);
     }
 
@@ -494,7 +496,7 @@ impl Domain {
             Role::Part(name, len) => return self.part_landed(name, len, finish),
             Role::Message | Role::Closure | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
             Role::Answer(event) => {
-                self.unanswered.set(self.unanswered.get() - 1);
+                self.owed.answered(finish.from);
                 self.sends_done.set(self.sends_done.get() + 1);
                 // SAFETY: the caller of `get` guarantees that the counter is null or valid until it has moved.
                 unsafe { self.happen(event, finish.from) };
@@ -573,9 +575,13 @@ impl Domain {
                 self.fetched(number, Ok(()));
             }
             kind::COMPLETED => {
-                let ([counter], _) = words::<1>(rest)?;
+                let ([event], _) = words::<1>(rest)?;
+                let event = Event::from_word(event);
+                if event.is_counter() {
+                    self.owed.completed(from);
+                }
                 // SAFETY: this task gave its own event, whose counter is valid until it has moved.
-                unsafe { self.happen(Event::from_word(counter), from) };
+                unsafe { self.happen(event, from) };
                 self.sends_done.set(self.sends_done.get() + 1);
             }
             kind::REFUSED => {
@@ -588,7 +594,11 @@ impl Domain {
             }
             kind::FAILED => {
                 let ([event, code], _) = words::<2>(rest)?;
-                self.fail_event(Event::from_word(event), code as i32, from);
+                let event = Event::from_word(event);
+                if event.is_counter() {
+                    self.owed.completed(from);
+                }
+                self.fail_event(event, code as i32, from);
             }
             kind::MISSING => {
                 let ([number, total, len, code], _) = words::<4>(rest)?;
@@ -613,7 +623,7 @@ impl Domain {
             kind::FREED => {
                 let ([event, code], _) = words::<2>(rest)?;
                 let event = Event::from_word(event);
-                self.unanswered.set(self.unanswered.get() - 1);
+                self.owed.answered(from);
                 self.sends_done.set(self.sends_done.get() + 1);
                 match code as i32 {
                     // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
@@ -622,8 +632,9 @@ impl Domain {
                 }
             }
             kind::BARRIER => {
-                let ([round], _) = words::<1>(rest)?;
-                return self.traffic.count_round(round as usize).then_some(());
+                let ([round, code, about], _) = words::<3>(rest)?;
+                let broken = (code as i32 != codes::SUCCESS).then_some((code as i32, about as usize));
+                return self.traffic.count_round(round as usize, broken).then_some(());
             }
             _ => return None,
         }

@@ -15,6 +15,7 @@ use super::event::Deferred;
 use super::failure::{Failure, What};
 use super::job::Home;
 use super::lost::Lost;
+use super::owed::Owed;
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
@@ -124,8 +125,8 @@ pub(super) struct Domain {
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
     /// Transfers in parts, by the task that sends them and the number of the group.
     pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
-    /// Gets and atomics of this task without an answer.
-    pub(super) unanswered: Cell<u64>,
+    /// Answers to messages and requests of this task that have not come.
+    pub(super) owed: Owed,
     /// Turns of waits that were over before what they waited for had come.
     turns: Cell<u64>,
     /// Messages that were dropped, to be delivered again.
@@ -192,7 +193,7 @@ impl Domain {
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
             groups: RefCell::default(),
-            unanswered: Cell::new(0),
+            owed: Owed::new(world.size()),
             turns: Cell::new(0),
             dropped: RefCell::default(),
             goes_on: Cell::new(false),
@@ -276,7 +277,7 @@ impl Domain {
         self.queue.is_done()
             && self.outgoing.borrow().is_empty()
             && self.incoming.borrow().is_empty()
-            && self.unanswered.get() == 0
+            && self.owed.is_answered()
             && self.dropped.borrow().is_empty()
             && self.rings.borrow().is_empty()
     }
@@ -374,6 +375,7 @@ impl Domain {
             }
             _ => {
                 *seen = Some((task, turns));
+                self.lost.is_awaited.set(true);
                 None
             }
         }
@@ -417,17 +419,24 @@ fn wait_for<const TELL: bool, R>(
     doing: &'static str,
     mut ready: impl FnMut(&Domain) -> Option<R>,
 ) -> Result<R, i32> {
+    entered.lost.is_awaited.set(false);
     loop {
         let domain = &*entered;
         let handle = domain.handle;
         port::count_poll(handle);
+        // In virtual time a wait without limit ends when no task goes on. Turns pass while a wait may end for a lost task alone.
+        let endless = domain.is_simulated() && !domain.awaits_lost();
         let mut outcome = None;
         let is_over = || {
             outcome = ready(domain);
-            outcome.is_some() || TELL && domain.has_fault() || domain.has_own_work() || port::is_contended(handle)
+            outcome.is_some()
+                || TELL && domain.has_fault()
+                || domain.has_own_work()
+                || port::is_contended(handle)
+                || endless && domain.awaits_lost()
         };
         let engine = domain.world.engine();
-        let waited = match (TELL, domain.is_simulated()) {
+        let waited = match (TELL, endless) {
             (true, true) => engine.wait_until(doing, None, is_over),
             (true, false) => engine.wait_until(doing, Some(TURN), is_over),
             (false, true) => engine.wait_together(doing, is_over),
@@ -445,6 +454,7 @@ fn wait_for<const TELL: bool, R>(
                 }
                 if TELL {
                     domain.take_fault()?;
+                    domain.check_not_alone(doing)?;
                 }
             }
             Err(error) => {
@@ -507,10 +517,12 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     drop(domain);
     let mut seen = None;
     wait_apart(handle, "fence", |domain| {
-        if domain.traffic.is_fenced() && domain.unanswered.get() == 0 {
-            return Some(Ok(()));
+        if domain.traffic.is_fenced() && domain.owed.is_answered() {
+            return Some(domain.check_not_left("fence"));
         }
-        domain.is_left_alone("fence", &mut seen, |is_gone| domain.traffic.first_asked(is_gone))
+        domain.is_left_alone("fence", &mut seen, |is_gone| {
+            domain.traffic.first_asked(is_gone).or_else(|| domain.owed.tasks().find(|task| is_gone(*task)))
+        })
     })?
 }
 
@@ -519,21 +531,53 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
 /// # Errors
 /// As [`wait_apart`].
 pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
+    barrier_after(handle, Ok(()))
+}
+
+/// As [`barrier`], for a task whose collective call has come so far, with `outcome`. After an error it waits for no task, and no task waits for
+/// it: the others' barriers fail with that code.
+///
+/// # Errors
+/// That of `outcome`; as [`wait_apart`]; the code of a task that gave this barrier up.
+pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
     let (me, n) = (domain.world.rank(), domain.world.size());
     let number = domain.traffic.begin_barrier();
     drop(domain);
     for round in (0..).take_while(|round| 1 << round < n) {
         let domain = enter_outside(handle)?;
-        domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64]);
+        let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
+        let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
+        domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
         drop(domain);
-        let (mut seen, from) = (None, (me + n - (1 << round) % n) % n);
-        wait_apart(handle, "barrier", |domain| {
-            if domain.traffic.has_round(round, number) {
-                return Some(Ok(()));
-            }
-            domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from))
-        })??;
+        if outcome.is_ok() {
+            let from = (me + n - (1 << round) % n) % n;
+            outcome = await_round(handle, round, number, from);
+        }
     }
-    Ok(())
+    outcome
+}
+
+/// Waits for the message of task `from` for a round of a barrier.
+///
+/// # Errors
+/// As [`barrier_after`].
+fn await_round(handle: Handle, round: usize, number: u32, from: usize) -> Result<(), i32> {
+    let mut seen = None;
+    wait_apart(handle, "barrier", |domain| match domain.traffic.has_round(round, number) {
+        Ok(true) => Some(Ok(())),
+        Ok(false) => domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from)),
+        Err((code, about)) => {
+            let engine = domain.world.engine();
+            let is_gone = |task: &usize| code == codes::PEER_LOST && engine.failures.is_gone(*task);
+            Some(Err(match about.checked_sub(1).filter(is_gone) {
+                Some(task) => codes::of_error(&engine.gone(task, "barrier")),
+                None => {
+                    let why = codes::text(code).unwrap_or("An unknown code.");
+                    let text = format!("task {from} gave up a barrier: {why}");
+                    Failure { code, what: What::Job, task: Some(about.checked_sub(1).unwrap_or(from)), text }.keep()
+                }
+            }))
+        }
+    })?
 }

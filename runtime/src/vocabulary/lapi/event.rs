@@ -38,6 +38,12 @@ impl Event {
         self.0 & 1 == 1
     }
 
+    /// Whether it is a counter.
+    #[inline(always)]
+    pub(super) fn is_counter(self) -> bool {
+        self.0 != 0 && self.0 & 1 == 0
+    }
+
     fn number(self) -> Option<u64> {
         (self.0 & 1 == 1).then_some(self.0 >> 1)
     }
@@ -85,6 +91,9 @@ impl Domain {
     /// code. Completion handlers have no argument for a code, and do not run.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
+        if event.is_counter() {
+            return self.note_owing(from);
+        }
         let mut deferred = self.deferred.borrow_mut();
         if let Some((_, Deferred::Last(left, _, failed))) = deferred.get_mut(&event.0) {
             failed.get_or_insert(code);

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::codes;
 use super::domain::Domain;
 use super::event::NOBODY;
+use super::failure::Failure;
+use crate::error::Loss;
 
 /// How often the thread of interrupt mode looks for dead peers where no supervisor does. Chosen: as waits do between two sleeps, at most.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
@@ -17,33 +19,54 @@ pub(super) struct Lost {
     seen: RefCell<Vec<usize>>,
     /// When this task looked for dead peers.
     looked: Cell<Option<Instant>>,
+    /// The first task that was found to have left with something that it owed this task. For this task it has failed.
+    owing: Cell<Option<usize>>,
+    /// Whether the fence or barrier under way has found the task gone that it waits for.
+    pub(super) is_awaited: Cell<bool>,
+    /// Whether the last poll without result found that all other tasks have ended.
+    is_alone: Cell<bool>,
+    /// The first task that left, once two such polls have found that.
+    alone_since: Cell<Option<usize>>,
 }
 
 impl Domain {
     /// Whether something that this task keeps waits for another task.
     fn owes(&self) -> bool {
-        !self.deferred.borrow().is_empty() || !self.outgoing.borrow().is_empty() || !self.groups.borrow().is_empty()
+        self.owed.any()
+            || !self.deferred.borrow().is_empty()
+            || !self.outgoing.borrow().is_empty()
+            || !self.groups.borrow().is_empty()
     }
 
     /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps no other thread checks for dead peers.
     pub(super) fn look_for_lost(&self) {
         let is_due = || self.lost.looked.get().is_none_or(|looked| looked.elapsed() >= CHECK_EVERY);
-        if self.owes() {
-            if is_due() {
-                self.lost.looked.set(Some(Instant::now()));
-                self.world.engine().look_for_dead_peers();
-            }
-            self.end_lost();
+        if self.owes() && is_due() {
+            self.lost.looked.set(Some(Instant::now()));
+            self.world.engine().look_for_dead_peers();
         }
+        self.end_lost();
     }
 
     /// Ends what waits for tasks that two consecutive calls have found lost. Call it when a poll has found nothing: between the two calls
     /// there was a poll that would have delivered what such a task had sent.
     pub(super) fn end_lost(&self) {
-        if self.owes() && self.world.engine().failures.any_gone() {
-            let before = std::mem::replace(&mut *self.lost.seen.borrow_mut(), self.lost_tasks());
-            self.end_for(&before);
+        let engine = self.world.engine();
+        if !engine.failures.any_gone() {
+            return;
         }
+        let is_alone = engine.job.count_ended() + 1 == self.world.size();
+        if self.lost.is_alone.replace(is_alone) && self.lost.alone_since.get().is_none() {
+            self.lost.alone_since.set(engine.job.first_to_leave(|_| true));
+        }
+        let now = if self.owes() { self.lost_tasks() } else { Vec::new() };
+        self.end_for(&self.lost.seen.replace(now));
+    }
+
+    /// Whether something here waits for a lost task and has not ended yet.
+    pub(super) fn awaits_lost(&self) -> bool {
+        self.world.engine().failures.any_gone()
+            && (self.lost.is_awaited.get() || self.owes() && !self.lost_tasks().is_empty())
     }
 
     /// The lost tasks for which something waits.
@@ -53,10 +76,40 @@ impl Domain {
             self.deferred.borrow().values().map(|(by, _)| *by).filter(|by| *by != NOBODY).collect();
         tasks.extend(self.outgoing.borrow().values().map(|(to, _)| *to));
         tasks.extend(self.groups.borrow().keys().map(|(from, _)| *from));
+        tasks.extend(self.owed.tasks());
         tasks.sort_unstable();
         tasks.dedup();
         tasks.retain(|task| self.world.engine().failures.is_gone(*task));
         tasks
+    }
+
+    /// Notes that a counter, a bell or a request will never hear from `task`. If it died, each wait ends by itself. If it has left, it has failed
+    /// for this task: this and each later wait ends, also one for another counter, since nobody knows which counters they are.
+    #[cold]
+    pub(super) fn note_owing(&self, task: usize) {
+        let engine = self.world.engine();
+        if engine.job.loss(task) == Some(Loss::Left) && self.lost.owing.get().is_none() {
+            self.lost.owing.set(Some(task));
+            self.fail(Failure::of_error(&engine.gone(task, "a LAPI message")));
+        }
+    }
+
+    /// # Errors
+    /// [`codes::PEER_LOST`] if a task has left with something that it owed this task.
+    pub(super) fn check_not_left(&self, doing: &'static str) -> Result<(), i32> {
+        self.lost.owing.get().map_or(Ok(()), |task| Err(codes::of_error(&self.world.engine().gone(task, doing))))
+    }
+
+    /// As [`Domain::check_not_left`], for a wait that any task may end, also a thread of this one.
+    ///
+    /// # Errors
+    /// [`codes::PEER_LOST`], also if all other tasks have left and nothing of this task is under way.
+    pub(super) fn check_not_alone(&self, doing: &'static str) -> Result<(), i32> {
+        self.check_not_left(doing)?;
+        match self.lost.alone_since.get() {
+            Some(task) if self.is_idle() => Err(codes::of_error(&self.world.engine().gone(task, doing))),
+            _ => Ok(()),
+        }
     }
 
     /// Ends what waits for these tasks, one after the other: a function that panics leaves the rest to the next call.
@@ -64,6 +117,9 @@ impl Domain {
     fn end_for(&self, lost: &[usize]) {
         if lost.is_empty() {
             return;
+        }
+        for task in lost.iter().filter(|task| self.owed.give_up(**task)) {
+            self.note_owing(*task);
         }
         let is_lost = |task: usize| lost.contains(&task);
         // Functions of events can neither send nor wait.

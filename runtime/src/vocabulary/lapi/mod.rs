@@ -51,6 +51,9 @@
 //! [`codes::NO_HNDLR_SET`] at the target and at the origin, [`codes::HANDLER_PANICKED`]. [`Failure::last`] has the task, the kind of
 //! transfer and the text. Calls that send leave the code to the next call.
 //!
+//! A task that dies ends every wait of the others with [`codes::PEER_LOST`]. One that leaves without `Term` does so for the tasks that it owes an
+//! answer to a message or a request; for others it is no error of a wait, unless it was the last other task.
+//!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data stays at
 //! its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped static data, and by the
 //! kernel's cross-memory attach; by RDMA get over a network; and else by messages in pieces. Puts and gets are described with [`raw::put`].
@@ -79,6 +82,7 @@ mod lost;
 #[cfg(all(test, loom))]
 mod models;
 mod one_sided;
+mod owed;
 mod poll;
 mod port;
 mod queue;
@@ -114,7 +118,8 @@ mod kind {
     pub(super) const FENCE: u64 = 4;
     /// That answer.
     pub(super) const FENCED: u64 = 5;
-    /// A round of a barrier.
+    /// A round of a barrier; `SUCCESS`, or the code because of which the sender gives the barrier up; with a code, the task that it is about
+    /// plus one, or 0.
     pub(super) const BARRIER: u64 = 6;
     /// The answer to an atomic operation: its result, the result's length and address, and the address of the origin counter.
     pub(super) const CHANGED: u64 = 7;

@@ -206,11 +206,12 @@ fn request(to: u32, handler: u64, words: &[u64]) -> Message {
 /// As [`send`].
 pub(super) unsafe fn ask(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
-    domain.unanswered.set(domain.unanswered.get() + 1);
+    let to = message.to as usize;
+    domain.owed.ask(to);
     // SAFETY: the caller's guarantees are the same.
     unsafe { send(handle, domain, message, keep) }.inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
-            domain.unanswered.set(domain.unanswered.get() - 1);
+            domain.owed.answered(to);
         }
     })
 }
@@ -383,7 +384,7 @@ impl Domain {
             store_result(found, size, result);
             self.happen(Event::from_word(origin), from);
         }
-        self.unanswered.set(self.unanswered.get() - 1);
+        self.owed.answered(from);
     }
 }
 

@@ -143,8 +143,13 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
                 if domain.purges.get() != purges {
                     return Err(codes::TGT_PURGED);
                 }
-                // Finds peers that failed.
-                if is_late { domain.poll().map(|_| ()) } else { domain.take_fault() }
+                domain.take_fault()?;
+                if is_late {
+                    // Finds peers that failed.
+                    domain.poll()?;
+                    domain.check_not_alone("waiting for a counter")?;
+                }
+                Ok(())
             })
         } else {
             wait_or_purged(enter_outside(handle)?, own, value, purges)

@@ -16,7 +16,7 @@ pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
 use super::codes::{self, SUCCESS};
 use super::counter::Counter;
 use super::domain::{
-    ACK_THRESHOLDS, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, enter_outside, run_own, wait_apart,
+    ACK_THRESHOLDS, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, barrier_after, enter_outside, run_own, wait_apart,
 };
 use super::event::Event;
 use super::job::{Home, Job};
@@ -122,9 +122,7 @@ pub fn term(handle: Handle) -> i32 {
         let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
         let mut before = None;
         loop {
-            settle()?;
-            domain::fence(handle)?;
-            barrier(handle)?;
+            barrier_after(handle, settle().and_then(|()| domain::fence(handle)))?;
             // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
             let domain = enter_outside(handle)?;
             let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
@@ -302,7 +300,8 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
 }
 
 /// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that
-/// is not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was.
+/// is not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was. [`codes::PEER_LOST`]: a task
+/// died, or left while it owed this task an answer, or all other tasks have left.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
@@ -342,12 +341,13 @@ pub fn fence(handle: Handle) -> i32 {
 }
 
 /// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
-/// handler the call fails with [`codes::IN_HANDLER`].
+/// handler the call fails with [`codes::IN_HANDLER`]. If a task is gone, no task waits for another whose call has failed: all get
+/// [`codes::PEER_LOST`].
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
-        domain::fence(handle)?;
-        barrier(handle)?;
+        drop(enter_outside(handle)?);
+        barrier_after(handle, domain::fence(handle))?;
         port::enter(handle)?.take_fault()
     })())
 }

@@ -51,6 +51,13 @@ pub(super) struct Outgoing {
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
+    /// Whether the target answers it with the increment of a counter. The parts of a vector are answered together: see
+    /// [`put_vectors`](super::vectors::put_vectors).
+    #[inline(always)]
+    fn is_answered(&self) -> bool {
+        self.completion.is_counter() && !matches!(self.handler as u64, own::PART | own::PARTS)
+    }
+
     #[inline(always)]
     pub(super) fn check(&self, domain: &Domain) -> Result<(), i32> {
         if self.to as usize >= domain.world.size() {
@@ -175,6 +182,7 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
     // SAFETY: the caller guarantees that header and data are valid; together they fit.
     if domain.world.engine().send_words_at_once(to, id::LAPI, message.handler as u64, unsafe { line(&message) }) {
         domain.traffic.count_sent(to);
+        domain.expect_answer(&message);
     } else {
         let copy = message;
         // SAFETY: as above.
@@ -196,7 +204,7 @@ unsafe fn transmit_line(handle: Handle, domain: Entered, message: &Message) -> R
     // SAFETY: the caller's guarantees are the same.
     let payload = unsafe { line(message) }.map(u64::to_ne_bytes);
     let (to, handler) = (message.to as usize, message.handler as u64);
-    transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |_| {})
+    transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |domain| domain.expect_answer(message))
 }
 
 /// A message that fits in a cache line, behind the header handler.
@@ -263,7 +271,8 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
         payload.extend_from_slice(head(&message).map(u64::to_ne_bytes).as_flattened());
         payload.extend_from_slice(header);
         payload.extend_from_slice(data);
-        transmit(handle, domain, to, (id::LAPI, message.handler as u64), &payload, |_| {})?;
+        let header = (id::LAPI, message.handler as u64);
+        transmit(handle, domain, to, header, &payload, |domain| domain.expect_answer(&message))?;
         // SAFETY: the caller guarantees that the counter is null or valid.
         unsafe { happen_at_once(handle, message.origin, to) };
         return Ok(());
@@ -279,6 +288,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
     transmit(handle, domain, to, (id::LAPI_CONTROL, kind::ANNOUNCED), &payload, |domain| {
         // Before anything is received: the answer may be the next message.
         domain.outgoing.borrow_mut().extend(outgoing.take().map(|outgoing| (number, (to, outgoing))));
+        domain.expect_answer(&message);
     })
 }
 
@@ -331,6 +341,14 @@ fn transmit(
 }
 
 impl Domain {
+    /// Notes what the target of a message that was sent owes this task.
+    #[inline(always)]
+    fn expect_answer(&self, message: &Message) {
+        if message.is_answered() {
+            self.owed.expect(message.to as usize);
+        }
+    }
+
     /// Most bytes of data that travel with any user header.
     pub(super) fn packet(&self) -> usize {
         EAGER.min(self.world.engine().largest_message().saturating_sub(AROUND + MAX_UHDR_SZ))

@@ -9,7 +9,7 @@ use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
 use super::{Counter, codes, kind};
-use crate::error::{Error, Loss, Result};
+use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome};
 
 /// A bell of a job: a count at every task, which events of all tasks can increment. Made by [`Lapi::bell`]; it lives until the handle ends.
@@ -161,13 +161,7 @@ impl Domain {
             (Kind::Ring(bell, task), Ok(())) => {
                 self.ring(bell.number, task);
             }
-            // The wait for it ends with the code. After a death each wait does by itself.
-            (Kind::Count(_) | Kind::Ring(..), Err(_)) => {
-                let engine = self.world.engine();
-                if engine.job.loss(from) == Some(Loss::Left) {
-                    self.fail(Failure::of_error(&engine.gone(from, "a LAPI message")));
-                }
-            }
+            (Kind::Count(_) | Kind::Ring(..), Err(_)) => self.note_owing(from),
             (Kind::Once(event), outcome) => {
                 let engine = self.world.engine();
                 let why = |code| match code {
@@ -218,13 +212,13 @@ impl Domain {
     }
 
     /// The target event and the completion event of a message cannot happen. Functions and futures get the error; counters do not move and
-    /// bells do not ring.
+    /// bells do not ring, and the other task no longer counts on it.
     #[cold]
     pub(super) fn fail_events(&self, finish: &Finish, code: i32) {
         if (1..LOC_ADDRTBL_SZ as u64).contains(&finish.target) {
             self.fail_target(finish.target as usize, code, finish.from);
         }
-        if Event::from_word(finish.completion).is_deferred() {
+        if finish.completion != 0 {
             self.tell(finish.from, kind::FAILED, &[finish.completion, code as u64]);
         }
     }

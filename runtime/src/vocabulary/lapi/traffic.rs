@@ -6,7 +6,8 @@
 //! before a long one that the fence has to wait for. A fence does not wait for completion handlers.
 //!
 //! A barrier is the dissemination barrier of Hensgen, Finkel and Manber (1988), made of messages. So handlers run meanwhile, and other threads
-//! of the task can call.
+//! of the task can call. A task that gives a barrier up, because a task is gone, says so in the messages of all rounds that are left. So each
+//! task gets a message for each round, or finds that its sender is gone, and no living task waits for one that gave up. The counts stay equal too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -43,7 +44,13 @@ pub(super) struct Traffic {
     /// For each round, the messages received for it in all barriers so far, modulo 2^32.
     rounds: [Cell<u32>; ROUNDS],
     barriers: Cell<u32>,
+    /// Rounds of barriers whose sender has given the barrier up: the round and the barrier's number; the code, and the task that it is about
+    /// plus one.
+    broken: RefCell<Vec<((usize, u32), Broken)>>,
 }
+
+/// Why a task gave a barrier up: the code, and the task that it is about plus one, or 0.
+pub(super) type Broken = (i32, usize);
 
 impl Traffic {
     pub(super) fn new(tasks: usize) -> Traffic {
@@ -57,6 +64,7 @@ impl Traffic {
             waiting: RefCell::default(),
             rounds: [const { Cell::new(0) }; ROUNDS],
             barriers: Cell::new(0),
+            broken: RefCell::default(),
         }
     }
 
@@ -143,19 +151,30 @@ impl Traffic {
     pub(super) fn begin_barrier(&self) -> u32 {
         let number = self.barriers.get().wrapping_add(1);
         self.barriers.set(number);
+        self.broken.borrow_mut().retain(|((_, of), _)| !is_behind(*of, number));
         number
     }
 
-    /// Counts a barrier message; `false` if no barrier has this round.
-    pub(super) fn count_round(&self, round: usize) -> bool {
+    /// Counts a barrier message, whose sender may have given the barrier up; `false` if no barrier has this round.
+    pub(super) fn count_round(&self, round: usize, broken: Option<Broken>) -> bool {
         let Some(count) = self.rounds.get(round) else { return false };
         count.set(count.get().wrapping_add(1));
+        self.broken.borrow_mut().extend(broken.map(|why| ((round, count.get()), why)));
         true
     }
 
     /// Whether the message for `round` of barrier `number` has arrived. Each round's messages come from one task, barrier by barrier.
-    pub(super) fn has_round(&self, round: usize, number: u32) -> bool {
-        !is_behind(self.rounds[round].get(), number)
+    ///
+    /// # Errors
+    /// If its sender has given the barrier up.
+    pub(super) fn has_round(&self, round: usize, number: u32) -> Result<bool, Broken> {
+        if is_behind(self.rounds[round].get(), number) {
+            return Ok(false);
+        }
+        match self.broken.borrow().iter().find(|(of, _)| *of == (round, number)) {
+            Some((_, why)) => Err(*why),
+            None => Ok(true),
+        }
     }
 }
 
@@ -167,6 +186,20 @@ fn is_behind(count: u32, number: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_barrier_that_its_sender_gave_up_is_an_error_and_the_next_one_is_not() {
+        let traffic = Traffic::new(4);
+        let first = traffic.begin_barrier();
+        assert!(traffic.count_round(0, None) && traffic.count_round(1, Some((9, 4))) && !traffic.count_round(32, None));
+        // The next barrier's message may come before this task is in it.
+        assert!(traffic.count_round(1, None) && traffic.count_round(0, Some((9, 0))));
+        assert_eq!([0, 1].map(|round| traffic.has_round(round, first)), [Ok(true), Err((9, 4))]);
+        let second = traffic.begin_barrier();
+        assert_eq!([0, 1, 2].map(|round| traffic.has_round(round, second)), [Err((9, 0)), Ok(true), Ok(false)]);
+        traffic.begin_barrier();
+        assert!(traffic.broken.borrow().is_empty(), "barriers that are over");
+    }
 
     #[test]
     fn a_fence_ends_when_what_came_before_it_is_in_place_and_nothing_else_counts() {

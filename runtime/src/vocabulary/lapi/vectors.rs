@@ -18,6 +18,7 @@ use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
+use super::owed::Owed;
 use super::queue::{self, Finish, Work};
 use super::send::{EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_nowhere, send};
 use super::shape::{ORIGIN, Pieces, Shape, Span, TARGET};
@@ -294,8 +295,14 @@ pub(super) unsafe fn put_vectors(
     }
     let (name, completion) = (Name { number, total }, completion.word());
     let parts = Parts { to: tgt as usize, name, target, completion };
+    let counts = |change: fn(&Owed, usize)| match port::enter(handle) {
+        Ok(domain) if Event::from_word(completion).is_counter() => change(&domain.owed, tgt as usize),
+        _ => {}
+    };
+    // Before they are sent: the answer may come while the call waits for room.
+    counts(Owed::expect);
     // SAFETY: the caller's guarantees are the same.
-    unsafe { send_parts(handle, &parts, from.pieces(to), event) }
+    unsafe { send_parts(handle, &parts, from.pieces(to), event) }.inspect_err(|_| counts(Owed::completed))
 }
 
 /// `LAPI_Getv`: copies the data of the places of `tgt_vec`, which are addresses of task `tgt`, to those of `org_vec`.
@@ -343,13 +350,13 @@ pub(super) unsafe fn get_vectors(
         // SAFETY: the counters are as the caller guarantees.
         return unsafe { one_sided::get(handle, nothing, target as usize, event) };
     }
-    domain.unanswered.set(domain.unanswered.get() + 1);
+    domain.owed.ask(task);
     let name = domain.own_group(task, total, from.pieces(to), Then::Get(event, target));
     drop(domain);
     ask_parts(handle, task, name).inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
             domain.groups.borrow_mut().remove(&(task, name.number));
-            domain.unanswered.set(domain.unanswered.get() - 1);
+            domain.owed.answered(task);
         }
     })
 }
@@ -593,7 +600,7 @@ impl Domain {
         match (group.then, group.failed) {
             (Then::Finish(finish), Some(code)) => self.fail_events(&finish, code),
             (Then::Get(event, _), Some(code)) => {
-                self.unanswered.set(self.unanswered.get() - 1);
+                self.owed.answered(from);
                 self.fail_event(event, code, from);
             }
             (Then::Message(arrived, event), Some(code)) => {
@@ -606,7 +613,7 @@ impl Domain {
                 self.finish(finish);
             }
             (Then::Get(event, target), None) => {
-                self.unanswered.set(self.unanswered.get() - 1);
+                self.owed.answered(from);
                 self.sends_done.set(self.sends_done.get() + 1);
                 if target != 0 {
                     let message = message(from, own::PUT, &[0], &[]);
@@ -628,6 +635,7 @@ impl Domain {
     pub(super) fn end_lost_group(&self, is_lost: impl Fn(usize) -> bool) -> bool {
         let found = self.groups.borrow().keys().find(|(from, _)| is_lost(*from)).copied();
         let Some(key) = found else { return false };
+        self.note_owing(key.0);
         let group = self.groups.borrow_mut().remove(&key);
         group.into_iter().for_each(|group| self.end_group(key.0, Group { failed: Some(codes::PEER_LOST), ..group }));
         true

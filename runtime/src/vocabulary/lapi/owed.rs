@@ -1,0 +1,128 @@
+//! Answers that other tasks owe this one, counted for each task. If a task leaves without them, this task's waits end.
+
+use std::cell::{Cell, OnceCell};
+
+/// Tasks whose counts share an allocation, which the first answer owed makes.
+const BLOCK: usize = 64;
+
+/// The answers that one task owes.
+#[derive(Default)]
+struct Peer {
+    /// Data of gets, results of atomics, and the end of the use of vectors.
+    requests: Cell<u32>,
+    /// Increments of completion counters. Signals of closures are deferred events instead.
+    counters: Cell<u32>,
+}
+
+/// The answers that all tasks owe.
+pub(super) struct Owed {
+    blocks: Box<[OnceCell<Box<[Peer; BLOCK]>>]>,
+    /// Sums over all tasks.
+    requests: Cell<u64>,
+    counters: Cell<u64>,
+}
+
+/// Takes one from a count of a task and from the sum. Does nothing if the count was given up.
+fn take(count: &Cell<u32>, sum: &Cell<u64>) {
+    if let Some(left) = count.get().checked_sub(1) {
+        count.set(left);
+        sum.set(sum.get() - 1);
+    }
+}
+
+impl Owed {
+    pub(super) fn new(tasks: usize) -> Owed {
+        let blocks = (0..tasks.div_ceil(BLOCK)).map(|_| OnceCell::new()).collect();
+        Owed { blocks, requests: Cell::new(0), counters: Cell::new(0) }
+    }
+
+    #[inline]
+    fn of(&self, task: usize) -> &Peer {
+        let block = self.blocks[task / BLOCK].get_or_init(|| Box::new(std::array::from_fn(|_| Peer::default())));
+        &block[task % BLOCK]
+    }
+
+    /// This task asks `task` for something.
+    pub(super) fn ask(&self, task: usize) {
+        let count = &self.of(task).requests;
+        count.set(count.get() + 1);
+        self.requests.set(self.requests.get() + 1);
+    }
+
+    /// What this task asked `task` for has come, or cannot come.
+    pub(super) fn answered(&self, task: usize) {
+        take(&self.of(task).requests, &self.requests);
+    }
+
+    /// Whether all that this task asked for has come.
+    pub(super) fn is_answered(&self) -> bool {
+        self.requests.get() == 0
+    }
+
+    /// A message to `task` names a completion counter.
+    #[inline]
+    pub(super) fn expect(&self, task: usize) {
+        let count = &self.of(task).counters;
+        count.set(count.get() + 1);
+        self.counters.set(self.counters.get() + 1);
+    }
+
+    /// `task` has told that a completion counter moves, or never does.
+    #[inline]
+    pub(super) fn completed(&self, task: usize) {
+        take(&self.of(task).counters, &self.counters);
+    }
+
+    /// Whether any task owes something.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.requests.get() | self.counters.get() != 0
+    }
+
+    /// The tasks that owe something.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = usize> {
+        let made = self.blocks.iter().enumerate().filter_map(|(place, block)| Some((place, block.get()?)));
+        let owes = |peer: &Peer| peer.requests.get() | peer.counters.get() != 0;
+        made.flat_map(move |(place, block)| {
+            let peers = block.iter().enumerate().filter(move |(_, peer)| owes(peer));
+            peers.map(move |(number, _)| BLOCK * place + number)
+        })
+    }
+
+    /// `task` answers nothing any more. Whether it owed something.
+    #[cold]
+    pub(super) fn give_up(&self, task: usize) -> bool {
+        let Some(block) = self.blocks[task / BLOCK].get() else { return false };
+        let Peer { requests, counters } = &block[task % BLOCK];
+        let (requests, counters) = (requests.take(), counters.take());
+        self.requests.set(self.requests.get() - u64::from(requests));
+        self.counters.set(self.counters.get() - u64::from(counters));
+        requests | counters != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_counted_by_task_and_given_up_once() {
+        let owed = Owed::new(130);
+        assert!(owed.is_answered() && !owed.any() && owed.tasks().next().is_none());
+        owed.ask(129);
+        owed.ask(129);
+        owed.expect(129);
+        owed.expect(3);
+        assert_eq!(owed.tasks().collect::<Vec<_>>(), [3, 129]);
+        owed.completed(3);
+        assert_eq!(owed.tasks().collect::<Vec<_>>(), [129]);
+        owed.answered(129);
+        assert!(!owed.is_answered(), "one of two");
+        assert!(owed.give_up(129) && !owed.give_up(129) && !owed.give_up(64));
+        assert!(owed.is_answered() && !owed.any());
+        // An answer that comes late.
+        owed.answered(129);
+        owed.completed(129);
+        assert!(owed.is_answered() && !owed.any());
+    }
+}

@@ -1,0 +1,229 @@
+//! A task leaves without `Term`. It has not failed, and still nothing comes from it: what waits for it ends.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut, without_provenance};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
+use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, Failure, Lapi, codes};
+use bellwether_runtime::{Builder, Completion};
+
+use super::{all, ok, wait};
+use crate::watchdog;
+
+/// What a task that leaves owes task 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owes {
+    /// It has not fetched the data of a message, which has an origin counter and no other.
+    Origin,
+    /// It has not taken a message with a completion counter.
+    Completion,
+    /// It has not taken the places of a vector, which has one too.
+    Vector,
+    /// It has not answered a get.
+    Get,
+    /// It has not answered an atomic operation.
+    Atomic,
+}
+
+/// All of them.
+pub const OWES: [Owes; 5] = [Owes::Origin, Owes::Completion, Owes::Vector, Owes::Get, Owes::Atomic];
+
+/// The call in which task 0 is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// `Waitcntr`.
+    Waiting,
+    /// `Nopoll_wait`.
+    Asleep,
+    /// `Probe`.
+    Probing,
+    /// `Term`.
+    Ending,
+}
+
+static DATA: [u8; 100_000] = [3; 100_000];
+
+/// Sends what task `to` will owe, with `counter`, to its variable at `there`; the answer to a get or an atomic operation goes to `here`.
+fn send(handle: Handle, to: u32, owes: Owes, there: u64, here: &mut i64, counter: &Counter) -> i32 {
+    let (message, remote) = (without_provenance(1), there as *mut c_void);
+    let (start, here) = (DATA.as_ptr().cast_mut().cast::<c_void>(), std::ptr::from_mut(here));
+    // SAFETY: data and handler are static; variable, place and counter outlive the handles of both tasks; the variable is changed by
+    // atomic operations and the vectors only.
+    unsafe {
+        match owes {
+            Owes::Origin => {
+                raw::amsend(handle, to, message, null(), 0, start, DATA.len() as u64, null(), counter, null())
+            }
+            Owes::Completion => raw::amsend(handle, to, message, null(), 0, start, 8, null(), null(), counter),
+            Owes::Vector => {
+                let (mut from, mut places) = ([start; 2], [remote, remote.wrapping_byte_add(8)]);
+                let (mut lengths, mut same) = ([4; 2], [4; 2]);
+                let vector = |info: &mut [*mut c_void; 2], len: &mut [u64; 2]| raw::Vector {
+                    vec_type: raw::GEN_IOVECTOR,
+                    num_vecs: 2,
+                    info: info.as_mut_ptr(),
+                    len: len.as_mut_ptr(),
+                };
+                let (from, places) = (vector(&mut from, &mut lengths), vector(&mut places, &mut same));
+                raw::putv(handle, to, &places, &from, null(), null(), counter)
+            }
+            Owes::Get => raw::get(handle, to, 8, remote, here.cast(), null(), counter),
+            Owes::Atomic => raw::rmw64(handle, raw::rmw_op::FETCH_AND_ADD, to, remote.cast(), &1, null_mut(), counter),
+        }
+    }
+}
+
+/// Waits for the counter in this way.
+fn outcome(handle: Handle, told: Told, counter: &Counter) -> i32 {
+    let mut value = 0;
+    // SAFETY: both are valid.
+    unsafe {
+        match told {
+            Told::Waiting => raw::waitcntr(handle, counter, 1, null_mut()),
+            Told::Asleep => raw::nopoll_wait(handle, counter, 1, null_mut()),
+            Told::Ending => raw::term(handle),
+            Told::Probing => loop {
+                match raw::getcntr(handle, counter, &mut value) {
+                    codes::SUCCESS if value == 0 => {}
+                    codes::SUCCESS => break raw::waitcntr(handle, counter, 1, null_mut()),
+                    code => break code,
+                }
+            },
+        }
+    }
+}
+
+/// The program of one of three tasks. Task 2 leaves, when `gate` is open if there is one, and owes something to task 0. Task 1 stays. Task 0
+/// ends its waits with the loss, whatever they wait for. Task 1 says when it is done.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn what_a_task_owes(builder: Builder, owes: Owes, told: Told, gate: Option<&AtomicBool>, say: fn(&str)) {
+    // All of these outlive the handle.
+    let (mut own, mut here) = (Box::new([0i64; 2]), Box::new(0i64));
+    let [counter, other] = [const { Counter::new() }; 2].map(Box::new);
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no handler uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    lapi.handler(1, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+    let there = all(handle, own.as_mut_ptr() as u64)[2];
+    let counters = all(handle, counter.address() as u64);
+    // Outside its calls it makes no progress.
+    if lapi.rank() == 2 && gate.is_some() {
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+    }
+    lapi.gfence().expect("all are there");
+    match lapi.rank() {
+        0 => {
+            let (mut code, mut sent) = (codes::SUCCESS, codes::SUCCESS);
+            // It may answer some before it leaves, and refuses them after that.
+            while (sent, code) == (codes::SUCCESS, codes::SUCCESS) {
+                watchdog::at(format!("{owes:?}, {told:?}: a transfer"));
+                sent = send(handle, 2, owes, there, &mut here, &counter);
+                gate.into_iter().for_each(|gate| gate.store(true, Ordering::Release));
+                if sent == codes::SUCCESS || told == Told::Ending {
+                    watchdog::at(format!("{owes:?}, {told:?}: its end"));
+                    code = outcome(handle, told, &counter);
+                }
+            }
+            assert_eq!(if told == Told::Ending { code } else { sent | code }, codes::PEER_LOST, "{owes:?}, {told:?}");
+            // The task may have answered before it left. Then `Term` has missed it in its barrier only.
+            if sent == codes::SUCCESS && counter.value() == 0 {
+                watchdog::at(format!("{owes:?}, {told:?}: a later wait and fence"));
+                // SAFETY: the counter is valid.
+                let later = unsafe { raw::waitcntr(handle, &*other, 1, null_mut()) };
+                assert_eq!([later, raw::fence(handle)], [codes::PEER_LOST; 2], "{owes:?}, {told:?}");
+            }
+            // SAFETY: nothing is read or written, and the counter is task 1's.
+            let put = unsafe {
+                let counter = counters[1] as usize as *const Counter;
+                raw::put(handle, 1, 0, null_mut(), null(), counter, null(), null())
+            };
+            ok(put, "task 1 may leave");
+        }
+        1 => {
+            if told == Told::Ending {
+                watchdog::at("term beside them");
+                assert_eq!(raw::term(handle), codes::PEER_LOST);
+            }
+            wait(handle, &counter, 1, "a task that lives goes on");
+            say("owes: task 1 goes on");
+        }
+        _ => await_gate(gate),
+    }
+    drop(lapi);
+}
+
+fn await_gate(gate: Option<&AtomicBool>) {
+    while gate.is_some_and(|gate| !gate.load(Ordering::Acquire)) {
+        std::thread::yield_now();
+    }
+}
+
+/// The program of one of four tasks, of which the last leaves, when `gate` is open if there is one. The fence of task 0 fails then, and the
+/// others' barriers, also of those that wait for a living task. Then they go on with each other, and say so.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>, say: fn(&str)) {
+    let counter = Box::new(Counter::new());
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no handler uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    let counters = all(handle, counter.address() as u64);
+    let (me, left) = (lapi.rank(), lapi.size() - 1);
+    lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
+    if me == left && gate.is_some() {
+        ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+    }
+    lapi.gfence().expect("all are there");
+    if me == left {
+        return await_gate(gate);
+    }
+    if let (0, Some(gate)) = (me, gate) {
+        gate.store(true, Ordering::Release);
+        // Until it is gone. Nobody has answered for the last of these, so the fence fails.
+        let mut answered = Ok(());
+        while answered.is_ok() {
+            watchdog::at("messages to a task that leaves");
+            let handled = Completion::new();
+            let sent = lapi.message(left, 1).completion(&handled).send();
+            answered = sent.and_then(|()| lapi.wait_completion(&handled));
+        }
+        assert_eq!(answered, Err(Code(codes::PEER_LOST)));
+    }
+    for call in [raw::gfence as fn(Handle) -> i32, raw::gfence, raw::term] {
+        watchdog::at("a collective without a task");
+        assert_eq!(call(handle), codes::PEER_LOST);
+        let failure = Failure::last(codes::PEER_LOST).expect("it has a text");
+        assert_eq!(failure.task, Some(left), "{}", failure.text);
+        // No task leaves before all have failed.
+        for to in (0..left).filter(|to| *to != me) {
+            // SAFETY: nothing is read or written, and the counter is task `to`'s.
+            let put = unsafe {
+                let counter = counters[to] as usize as *const Counter;
+                raw::put(handle, to as u32, 0, null_mut(), null(), counter, null(), null())
+            };
+            ok(put, "to a living task");
+        }
+        wait(handle, &counter, left as i32 - 1, "the living");
+    }
+    say(&format!("barrier: task {me} goes on"));
+    drop(lapi);
+}
+
+/// The program of one of two tasks, of which one leaves. The other waits for a counter that only a task that is gone could move.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn a_task_that_is_alone(builder: Builder) {
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no handler uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    lapi.gfence().expect("all are there");
+    if lapi.rank() == 0 {
+        watchdog::at("a counter that nobody moves");
+        assert_eq!(outcome(handle, Told::Waiting, &Counter::new()), codes::PEER_LOST);
+    }
+}
