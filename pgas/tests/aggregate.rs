@@ -3,7 +3,7 @@
 mod common;
 
 use bellwether::aggregate::{Addend, Aggregator, Blocks, Cyclic, Options, Places, Route};
-use bellwether::{Error, GlobalPtr, Result, Symmetric, World, threads};
+use bellwether::{Error, GlobalPtr, Result, Settings, Symmetric, Threads, World};
 use common::{Chance, everywhere, is_full, on_threads};
 
 /// Blocks of different lengths: rank r has r + 1 times `unit`, the last what is left.
@@ -223,8 +223,10 @@ fn memory_keeps_to_the_budget() {
 
 #[test]
 fn buffers_without_room_name_the_setting_that_asks_for_them() {
-    let made = |world: &World| Aggregator::<u64>::new(world, &options(world, 1 << 50)).map(drop);
-    for end in threads(2, made).expect("the job starts") {
+    let made = |world: &World| Aggregator::<u64>::new(world, &options(world, 1 << 24)).map(drop);
+    let mut settings = Settings::default();
+    settings.heap_limit = Some(1 << 20);
+    for end in Threads::new(2).settings(settings).run(made).expect("the job starts") {
         let error = end.expect_err("no heap is so large").to_string();
         assert!(error.contains("lower BELLWETHER_AGGREGATION_MEMORY"), "{error}");
     }
