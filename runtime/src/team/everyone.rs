@@ -360,8 +360,13 @@ fn left_error(engine: &Engine, left: Option<usize>, rank: usize) -> Error {
     engine.failures.lost(left.unwrap_or(rank), Loss::Left, DOING)
 }
 
-/// A rank that left without entering this barrier.
+/// A rank that left without entering this barrier: the first that was missed, if it is one. A rank that has only begun to leave enters the
+/// barrier, or leaves because of another rank that does not.
 #[cold]
 fn find_who_left(engine: &Engine, epoch: u64) -> Option<usize> {
-    engine.job.first_to_leave(|rank| engine.node.status(rank).entered.load(Ordering::Acquire) < epoch)
+    let job = &engine.job;
+    let never_enters = |rank: usize| {
+        job.loss(rank) == Some(Loss::Left) && engine.node.status(rank).entered.load(Ordering::Acquire) < epoch
+    };
+    job.first_missed().filter(|rank| never_enters(*rank)).or_else(|| job.first_to_leave(never_enters))
 }
