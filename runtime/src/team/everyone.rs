@@ -370,3 +370,45 @@ fn find_who_left(engine: &Engine, epoch: u64) -> Option<usize> {
     };
     job.first_missed().filter(|rank| never_enters(*rank)).or_else(|| job.first_to_leave(never_enters))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::{Settings, Threads};
+
+    /// Rank 1 begins to leave first, and may be about to enter; rank 2 is gone.
+    #[test]
+    fn a_rank_that_only_begins_to_leave_is_not_the_one_that_never_enters() {
+        let [begun, seen] = [const { AtomicBool::new(false) }; 2];
+        let await_flag = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(3).settings(settings).deadline(Duration::from_secs(60));
+        let found = ranks.run(|world| {
+            let engine = world.engine();
+            match world.rank() {
+                0 => {
+                    while engine.job.loss(2).is_none() {
+                        std::thread::yield_now();
+                    }
+                    let found = find_who_left(engine, u64::MAX);
+                    seen.store(true, Ordering::Release);
+                    return found;
+                }
+                1 => {
+                    engine.job.begin_to_leave(1);
+                    begun.store(true, Ordering::Release);
+                    await_flag(&seen);
+                }
+                _ => await_flag(&begun),
+            }
+            None
+        });
+        assert_eq!(found.expect("ranks start")[0], Some(2));
+    }
+}
