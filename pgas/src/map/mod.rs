@@ -343,7 +343,10 @@ where
 #[cold]
 fn dropped(world: &World, owner: usize) -> Error {
     let gone = world.check_none_gone("a request to a distributed map");
-    gone.err().unwrap_or_else(|| bad(format!("rank {owner} has dropped the map")))
+    gone.err().unwrap_or_else(|| {
+        world.miss(owner);
+        bad(format!("rank {owner} has dropped the map"))
+    })
 }
 
 #[cold]

@@ -30,6 +30,9 @@ const ANSWER: Duration = Duration::from_secs(30);
 const SILENT: &str = "waiting for an answer of the launcher that started this rank";
 /// The name, in errors, of the wait for other ranks.
 const WAITING: &str = "joining the launcher's ranks: waiting for all of them (BELLWETHER_JOIN_LIMIT sets how long)";
+/// The field by which Bellwether's own server of PMI-1 asks a rank for the one that was missed first, and in which a rank that leaves
+/// answers. The launcher has no memory in common with ranks on other hosts.
+pub(super) const MISSED: &str = "bellwether_missed";
 /// How long it may take to let a rank go. The job's work is done by then.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -125,6 +128,8 @@ pub(super) trait Exchange: Send {
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool>;
     /// The value that rank `from` put under `key` before the last fence.
     fn get(&mut self, from: usize, key: &str) -> Result<String>;
+    /// Notes which rank was missed first, for a server that asks for it.
+    fn note_missed(&mut self, _rank: usize) {}
     /// Tells the server that this rank has done its work. Waits for no other rank.
     fn leave(&mut self, limit: Duration) -> Result<()>;
 }
@@ -208,6 +213,14 @@ impl Session {
         let limit =
             settings.as_ref().map_or_else(|_| Settings::joining_from_env().join_limit, |settings| settings.join_limit);
         meeting::meet(&mut Entries::new(&mut **exchange, limit), settings)
+    }
+
+    /// Notes that `rank` left while others needed it, for the launcher: as
+    /// [`JobMemory::first_missed`](crate::membership::JobMemory::first_missed).
+    pub fn note_missed(&mut self, rank: usize) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.note_missed(rank);
+        }
     }
 
     /// Leaves without a word: the launcher then ends the other ranks, as far as it does so, when this process ends.

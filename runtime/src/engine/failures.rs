@@ -214,10 +214,14 @@ impl Failures {
             Loss::Left if !is_first() => self.cause().unwrap_or((rank, cause)),
             cause => (rank, cause),
         };
-        if cause == Loss::Left {
-            self.job.miss(rank);
-        }
-        Error::PeerLost { rank, cause, doing: doing.into() }
+        self.told(Error::PeerLost { rank, cause, doing: doing.into() })
+    }
+
+    /// `error`, which the program is told: notes for the launcher that this rank misses the rank that left, if it names one.
+    #[cold]
+    pub(crate) fn told(&self, error: Error) -> Error {
+        self.job.miss_as_told(&error);
+        error
     }
 
     /// As long as the result lives, operations of this rank run inside a poll: no error waits for the roster.
@@ -286,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::check_none_lost`], also if a rank has left.
+    /// As [`Engine::check_none_lost`], also if a rank has left: this rank then counts as missing it.
     ///
     /// # Errors
     /// [`Error::PeerLost`] of the rank that died first, or else of the one that left first; not of one that this rank goes on without.
@@ -296,7 +300,7 @@ impl Engine {
         // A rank that left, even if no operation of a rank has missed it yet.
         let left = || self.job.first_to_leave(has_left).map(|rank| (rank, Loss::Left));
         match self.failures.cause().or_else(left) {
-            Some((rank, cause)) => Err(Error::PeerLost { rank, cause, doing: doing.into() }),
+            Some((rank, cause)) => Err(self.failures.told(Error::PeerLost { rank, cause, doing: doing.into() })),
             None => Ok(()),
         }
     }
@@ -310,8 +314,15 @@ impl Engine {
     }
 
     /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits until the roster tells why a
-    /// peer cannot be reached.
+    /// peer cannot be reached. Also notes for the launcher which rank that left this one misses.
+    #[cold]
     pub(super) fn remote_error(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
+        self.failures.told(self.remote_failure(error, rank, doing))
+    }
+
+    /// As [`Engine::remote_error`], for a caller that tells the program only some of these errors: it notes nothing.
+    #[cold]
+    pub(super) fn remote_failure(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
         self.failures.error(error.at(doing, rank), rank, doing, &self.networks, !self.interface.delivering())
     }
 
@@ -359,5 +370,62 @@ impl Engine {
                 }
         })?;
         outcome
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::operation::Operation;
+    use crate::{Settings, Threads, Transport};
+
+    /// The rank that rank 0 misses, by the roster, after `act` and after rank 1 has left.
+    fn missed(act: impl Fn(&Engine) + Sync) -> Option<usize> {
+        let settings = Settings { transport: Transport::ShmContract, heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).run(|world| {
+            let engine = world.engine();
+            if world.rank() == 1 {
+                return None;
+            }
+            while engine.job.loss(1).is_none() {
+                std::thread::yield_now();
+            }
+            assert_eq!(engine.job.first_missed(), None);
+            act(engine);
+            engine.remote.is_broken.set(false);
+            engine.job.first_missed()
+        });
+        ranks.expect("ranks start")[0]
+    }
+
+    /// Over a network, an operation in flight tells first that the rank is gone.
+    #[test]
+    fn a_rank_that_left_is_missed_by_whoever_is_told_of_a_lost_connection_to_it() {
+        let reset = transport::Error::ConnectionReset;
+        let is_left = |error: &Error| matches!(error, Error::PeerLost { rank: 1, cause: Loss::Left, .. });
+        let told = missed(|engine| assert!(is_left(&engine.remote_error(reset, 1, "a test"))));
+        assert_eq!(told, Some(1), "an operation failed");
+        let told = missed(|engine| {
+            engine.faults.keep(engine.remote_failure(reset, 1, "a test"));
+            assert!(is_left(&engine.poll().expect_err("it was kept for the program")));
+        });
+        assert_eq!(told, Some(1), "a poll failed");
+        let told = missed(|engine| assert!(is_left(&engine.no_segment("a test", 1, 7))));
+        assert_eq!(told, Some(1), "its segment was asked for");
+    }
+
+    #[test]
+    fn a_rank_that_left_is_not_missed_where_the_program_is_told_nothing() {
+        let told = missed(|engine| {
+            engine.remote.is_broken.set(true);
+            engine.send_unasked(1, 0, 0, &[]);
+            let message =
+                Operation::Put { offset: engine.layout.handled, bytes: &[0; 8], done: 0, after: false, tell: false };
+            assert!(matches!(engine.attempt(1, &mut { message }), Err(Error::PeerLost { .. })));
+            assert!(!engine.faults.any());
+        });
+        assert_eq!(told, None);
     }
 }

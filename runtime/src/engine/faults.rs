@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::membership::JobMemory;
 use crate::membership::liveness::Cuts;
 
 /// Most errors that are kept for later polls. Chosen: of a flood the first ones tell the cause.
@@ -17,12 +18,13 @@ pub(crate) struct Faults {
     any: Cell<bool>,
     /// Ranks that this rank goes on without: that they are gone is no news.
     cuts: Arc<Cuts>,
+    job: Arc<JobMemory>,
 }
 
 impl Faults {
     /// None yet. `cuts` knows which ranks this rank goes on without.
-    pub(super) fn new(cuts: Arc<Cuts>) -> Faults {
-        Faults { queue: RefCell::default(), any: Cell::new(false), cuts }
+    pub(super) fn new(cuts: Arc<Cuts>, job: &Arc<JobMemory>) -> Faults {
+        Faults { queue: RefCell::default(), any: Cell::new(false), cuts, job: Arc::clone(job) }
     }
 
     /// Whether there is one.
@@ -31,18 +33,28 @@ impl Faults {
         self.any.get()
     }
 
-    /// Returns the oldest error, if there is one.
+    /// Tells the program the oldest error, if there is one.
     ///
     /// # Errors
     /// That error.
+    #[inline]
     pub(crate) fn take(&self) -> Result<()> {
+        self.next().map_or(Ok(()), |error| {
+            self.job.miss_as_told(&error);
+            Err(error)
+        })
+    }
+
+    /// Removes the oldest error, if there is one.
+    #[inline]
+    pub(super) fn next(&self) -> Option<Error> {
         if !self.any.get() {
-            return Ok(());
+            return None;
         }
         let mut queue = self.queue.borrow_mut();
         let first = queue.pop_front();
         self.any.set(!queue.is_empty());
-        first.map_or(Ok(()), Err)
+        first
     }
 
     /// Keeps an error for the next [`Engine::poll`](super::Engine::poll). If there are too many, the first ones are kept.

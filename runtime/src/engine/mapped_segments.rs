@@ -252,7 +252,9 @@ impl MappedSegments {
             Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
             Err(Refused::Gone) => {
                 let cause = self.job.loss(rank).unwrap_or(Loss::Unknown);
-                Err(Error::PeerLost { rank, cause, doing: operation.into() })
+                let error = Error::PeerLost { rank, cause, doing: operation.into() };
+                self.job.miss_as_told(&error);
+                Err(error)
             }
             Err(Refused::NotPermitted) => {
                 tracing::info!(rank, "no cross-memory attach here: memory outside segments goes by message");

@@ -168,7 +168,7 @@ impl Engine {
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
         let mapped_segments = MappedSegments::new(rank, &job, &node, layout, &routes, &nodes);
         let failures = failures::Failures::new(rank, &job);
-        let faults = faults::Faults::new(failures.cuts());
+        let faults = faults::Faults::new(failures.cuts(), &job);
         let wakeup = wakeup::Slot::new(*node.owner());
         Engine {
             rank,
@@ -350,7 +350,8 @@ impl Engine {
     #[inline(always)]
     fn transmit(&self, to: usize, id: u8, header: u64, payload: &[u8]) -> Result<Sent> {
         if !self.routes.all_mapped() {
-            return self.attempt(to, &mut Operation::Message { id, ordered: false, header, payload });
+            let sent = self.attempt(to, &mut Operation::Message { id, ordered: false, header, payload });
+            return sent.map_err(|error| self.failures.told(error));
         }
         self.transmit_mapped(to, id, header, payload)
     }

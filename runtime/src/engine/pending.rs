@@ -86,13 +86,14 @@ impl Engine {
         } else {
             self.outbox.keeps_for(to)
         };
-        if !kept
-            && (self.attempt(to, &mut operation)? == Sent::Done
-                || self.attempt_briefly(to, &mut operation)? == Sent::Done)
-        {
+        if !kept && self.attempt_now(to, &mut operation).map_err(|error| self.failures.told(error))? {
             return Ok(());
         }
         self.keep(to, &operation)
+    }
+
+    fn attempt_now(&self, to: usize, operation: &mut Operation<&[u8]>) -> Result<bool> {
+        Ok(self.attempt(to, operation)? == Sent::Done || self.attempt_briefly(to, operation)? == Sent::Done)
     }
 
     #[cold]

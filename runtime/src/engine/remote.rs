@@ -276,18 +276,19 @@ impl Engine {
         self.networks.check_fits(payload.len() + 8, self.largest_message())
     }
 
-    /// One attempt to post an operation over the network. A put records how much of it was posted.
+    /// One attempt to post an operation over the network. A put records how much of it was posted. The caller notes an error that the program
+    /// is told.
     pub(super) fn attempt_remote<B: AsRef<[u8]>>(&self, to: usize, operation: &mut Operation<B>) -> Result<Sent> {
         if let Operation::Message { payload, .. } = operation {
             self.check_fits(payload.as_ref())?;
         }
         #[cfg(test)]
         if self.remote.is_broken.get() {
-            return Err(self.remote_error(transport::Error::ConnectionReset, to, operation.doing()));
+            return Err(self.remote_failure(transport::Error::ConnectionReset, to, operation.doing()));
         }
         let sent = operation
             .post(self.networks.to(to), to)
-            .map_err(|error| self.remote_error(error, to, operation.doing()))?;
+            .map_err(|error| self.remote_failure(error, to, operation.doing()))?;
         if sent == Sent::Done {
             match operation {
                 Operation::Put { tell: true, .. } => self.nudge(to),
@@ -656,7 +657,7 @@ impl Engine {
         match self.networks.flush() {
             // Puts to a rank that has left are dropped without an error: that rank needs them no more.
             Err((rank, _)) if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
-            Err((rank, error)) => match self.remote_error(error, rank, doing) {
+            Err((rank, error)) => match self.remote_failure(error, rank, doing) {
                 // For a rank of another host the network reports the loss before the roster does.
                 Error::PeerLost { rank, cause: Loss::Left, .. } if self.job.loss(rank) == Some(Loss::Left) => Ok(false),
                 error => Err(error),

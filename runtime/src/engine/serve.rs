@@ -25,7 +25,7 @@ struct Kept<'a> {
 
 impl Kept<'_> {
     fn take(&mut self) {
-        while let Err(error) = self.engine.faults.take() {
+        while let Some(error) = self.engine.faults.next() {
             // No more than the engine keeps: a peer can send errors for as long as this rank computes.
             if self.errors.len() < MOST {
                 self.errors.push(error);

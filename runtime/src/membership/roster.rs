@@ -541,6 +541,14 @@ impl JobMemory {
         let _ = self.header().missed.compare_exchange(0, rank as u32 + 1, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// As [`JobMemory::miss`], of the rank that left, if `error` tells the program of one.
+    #[cold]
+    pub fn miss_as_told(&self, error: &Error) {
+        if let Error::PeerLost { rank, cause: Loss::Left, .. } = error {
+            self.miss(*rank);
+        }
+    }
+
     /// The rank that was missed first. A rank that left after it may have left because of it.
     pub fn first_missed(&self) -> Option<usize> {
         (self.header().missed.load(Ordering::Relaxed) as usize).checked_sub(1)

@@ -303,13 +303,17 @@ impl Barrier {
     /// Waits for the rest of a flag that is visible in part. Soft-RoCE writes a word byte by byte, the kind last.
     ///
     /// # Errors
-    /// [`Error::RanksDiffer`] if the kind stays as it is.
+    /// [`Error::RanksDiffer`] if the kind stays as it is; [`Error::PeerLost`] if then a rank is lost.
     #[cold]
     fn check_torn(&self, engine: &Engine, found: Found, kind: u8) -> Result<()> {
         let now = || self.meeting.go_on(engine);
         let changed = engine.wait_together_for(DOING, TORN, || !matches!(now(), Ok(now) if now == found));
         match (changed, now()?) {
-            (_, Found::Differs { member, kind: theirs }) => Err(differ(member, theirs, engine.rank, kind)),
+            // A rank that was told of a death makes other calls than one that has not heard of it yet.
+            (_, Found::Differs { member, kind: theirs }) => Err(match engine.failures.cause() {
+                Some((rank, cause)) => engine.failures.lost(rank, cause, DOING),
+                None => differ(member, theirs, engine.rank, kind),
+            }),
             _ => Ok(()),
         }
     }
@@ -360,8 +364,55 @@ fn left_error(engine: &Engine, left: Option<usize>, rank: usize) -> Error {
     engine.failures.lost(left.unwrap_or(rank), Loss::Left, DOING)
 }
 
-/// A rank that left without entering this barrier.
+/// A rank that left without entering this barrier: the first that was missed, if it is one. A rank that has only begun to leave enters the
+/// barrier, or leaves because of another rank that does not.
 #[cold]
 fn find_who_left(engine: &Engine, epoch: u64) -> Option<usize> {
-    engine.job.first_to_leave(|rank| engine.node.status(rank).entered.load(Ordering::Acquire) < epoch)
+    let job = &engine.job;
+    let never_enters = |rank: usize| {
+        job.loss(rank) == Some(Loss::Left) && engine.node.status(rank).entered.load(Ordering::Acquire) < epoch
+    };
+    job.first_missed().filter(|rank| never_enters(*rank)).or_else(|| job.first_to_leave(never_enters))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::{Settings, Threads};
+
+    /// Rank 1 begins to leave first, and may be about to enter; rank 2 is gone.
+    #[test]
+    fn a_rank_that_only_begins_to_leave_is_not_the_one_that_never_enters() {
+        let [begun, seen] = [const { AtomicBool::new(false) }; 2];
+        let await_flag = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(3).settings(settings).deadline(Duration::from_secs(60));
+        let found = ranks.run(|world| {
+            let engine = world.engine();
+            match world.rank() {
+                0 => {
+                    while engine.job.loss(2).is_none() {
+                        std::thread::yield_now();
+                    }
+                    let found = find_who_left(engine, u64::MAX);
+                    seen.store(true, Ordering::Release);
+                    return found;
+                }
+                1 => {
+                    engine.job.begin_to_leave(1);
+                    begun.store(true, Ordering::Release);
+                    await_flag(&seen);
+                }
+                _ => await_flag(&begun),
+            }
+            None
+        });
+        assert_eq!(found.expect("ranks start")[0], Some(2));
+    }
 }

@@ -647,6 +647,11 @@ impl Drop for World {
         self.engine.networks.notify_all();
         // Another host may report a failed rank during this wait. Then skip MPI_Finalize: it would wait for that rank.
         drop(self.hosts.take());
+        if let Some(session) = &mut *self.session
+            && let Some(missed) = self.engine.job.first_missed()
+        {
+            session.note_missed(missed);
+        }
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut *self.mpi
             && self.engine.job.any_lost()

@@ -31,6 +31,13 @@ impl World {
         self.engine.check_none_gone(doing)
     }
 
+    /// Notes for the launcher that this rank gives up because `rank` has ended what is collective: it may be about to leave.
+    #[doc(hidden)]
+    #[cold]
+    pub fn miss(&self, rank: usize) {
+        self.engine.job.miss(rank);
+    }
+
     /// Runs `body`, whose waits and errors then name this call: the name of a collective that is made of others. The
     /// outermost name counts.
     ///

@@ -7,7 +7,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::wire::{Answer, Wire};
-use super::{Exchange, Kind, wrong};
+use super::{Exchange, Kind, MISSED, wrong};
 use crate::error::Result;
 
 const KIND: Kind = Kind::Pmi1;
@@ -21,6 +21,9 @@ pub(super) struct Pmi1 {
     /// The name of the job's key space.
     space: String,
     longest: usize,
+    /// The server asks for the rank that was missed first.
+    asks_missed: bool,
+    missed: Option<usize>,
 }
 
 impl Pmi1 {
@@ -82,6 +85,7 @@ impl Pmi1 {
             let version = begun.get("pmi_version").unwrap_or("none").to_string();
             return Err(wire.wrong(format!("the launcher speaks version {version} of PMI instead of 1")));
         }
+        let asks_missed = begun.get(MISSED).is_some();
         let maxes = ask(&mut wire, "cmd=get_maxes", "maxes")?;
         let longest = maxes.number("vallen_max").filter(|most| *most >= 64);
         let Some(longest) = longest else {
@@ -92,7 +96,7 @@ impl Pmi1 {
             return Err(wire.wrong("the launcher does not name its key space"));
         };
         // The zero at the end counts.
-        Ok(Pmi1 { wire, rank, size, space, longest: longest - 1 })
+        Ok(Pmi1 { wire, rank, size, space, longest: longest - 1, asks_missed, missed: None })
     }
 }
 
@@ -155,8 +159,13 @@ impl Exchange for Pmi1 {
         value.ok_or_else(|| self.wire.wrong(format!("the launcher has no value of rank {from} for {key}")))
     }
 
+    fn note_missed(&mut self, rank: usize) {
+        self.missed = Some(rank);
+    }
+
     fn leave(&mut self, limit: Duration) -> Result<()> {
         self.wire.limit = limit;
-        ask(&mut self.wire, "cmd=finalize", "finalize_ack").map(drop)
+        let missed = self.missed.filter(|_| self.asks_missed).map_or(String::new(), |rank| format!(" {MISSED}={rank}"));
+        ask(&mut self.wire, &format!("cmd=finalize{missed}"), "finalize_ack").map(drop)
     }
 }

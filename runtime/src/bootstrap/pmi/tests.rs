@@ -287,6 +287,25 @@ fn against(kind: Kind, said: &[u8], closes: bool) -> Error {
 }
 
 #[test]
+fn a_server_that_asks_is_told_which_rank_was_missed() {
+    for (asks, expected) in [(" bellwether_missed=asked", "cmd=finalize bellwether_missed=1"), ("", "cmd=finalize")] {
+        let (wire, mut theirs) = wire(Kind::Pmi1, LIMIT);
+        let said = format!(
+            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0{asks}\n\
+             cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=kvs\ncmd=finalize_ack rc=0\n"
+        );
+        theirs.write_all(said.as_bytes()).expect("there is room");
+        let mut exchange = Pmi1::begin(wire, 0, 2).expect("it is served");
+        exchange.note_missed(1);
+        exchange.leave(LIMIT).expect("it is served");
+        drop(exchange);
+        let mut heard = String::new();
+        theirs.read_to_string(&mut heard).expect("text");
+        assert_eq!(heard.lines().last(), Some(expected));
+    }
+}
+
+#[test]
 fn a_server_that_closes_or_says_nothing_is_an_error_in_time() {
     let begun1: &[&str] = &[
         "",

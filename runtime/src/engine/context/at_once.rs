@@ -199,12 +199,13 @@ impl Driven {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::VecDeque;
+    use std::time::Duration;
 
     use super::super::super::operation::Operation;
     use super::super::queued::Kept;
-    use crate::Simulated;
     use crate::error::{Error, Loss, Result};
     use crate::transport::sim::Config;
+    use crate::{Settings, Simulated, Threads, Transport, transport};
 
     /// Nothing is in flight, so the network alone would say that all is in effect.
     #[test]
@@ -236,5 +237,27 @@ mod tests {
             Ok(())
         });
         outcomes.expect("starts").into_iter().for_each(|outcome| outcome.expect("no other error"));
+    }
+
+    #[test]
+    fn a_rank_that_left_is_missed_by_a_context_that_lost_its_connection_to_it() {
+        let settings = Settings { transport: Transport::ShmContract, heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).run(|world| -> Result<()> {
+            let context = world.engine().open_context()?;
+            if world.rank() == 1 {
+                return Ok(());
+            }
+            while context.job.loss(1).is_none() {
+                std::thread::yield_now();
+            }
+            let reset = transport::Error::ConnectionReset;
+            drop(context.failure(&mut context.driven(), reset, 1, "a test"));
+            assert_eq!(context.job.first_missed(), None, "the program is told nothing");
+            let told = context.failed(&mut context.driven(), reset, 1, "a test");
+            assert!(matches!(told, Error::PeerLost { rank: 1, cause: Loss::Left, .. }), "{told}");
+            assert_eq!(context.job.first_missed(), Some(1));
+            Ok(())
+        });
+        ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("runs"));
     }
 }

@@ -84,7 +84,8 @@ impl Stream {
             if !driven.is_clear(self, rank)? {
                 return Ok(false);
             }
-            Ok(driven.post(self, doing, rank, &mut operation)? == Sent::Done)
+            let posted = driven.post(self, doing, rank, &mut operation).map_err(|error| self.told(error));
+            Ok(posted? == Sent::Done)
         })
     }
 

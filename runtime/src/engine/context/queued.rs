@@ -196,7 +196,9 @@ impl Stream {
         let outcome = self.driven().at_once(|driven| {
             let bytes = word.to_ne_bytes();
             let mut put = Operation::Put { offset: at, bytes, done: 0, after: true, tell };
-            if driven.is_free(self, rank)? && driven.post(self, doing, rank, &mut put)? == Sent::Done {
+            let mut post =
+                |driven: &mut Driven| driven.post(self, doing, rank, &mut put).map_err(|error| self.told(error));
+            if driven.is_free(self, rank)? && post(driven)? == Sent::Done {
                 driven.posted(self, rank, &put);
             } else {
                 driven.kept.entry(rank).or_default().push_back(Kept::Own(put.keep()));
@@ -305,7 +307,7 @@ impl Driven {
         // SAFETY: the caller of `queue_put_segment` guarantees it until this context is quiet.
         let posted = unsafe { flight.go_on(self.networks.to(rank), (rank, *offset), done) };
         let all = posted.or_else(|error| {
-            let error = stream.failed(self, error, rank, doing);
+            let error = stream.failure(self, error, rank, doing);
             self.unless_undecided(rank, error, false)
         })?;
         Ok(if all { Sent::Done } else { Sent::NoRoom })

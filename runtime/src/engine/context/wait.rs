@@ -100,10 +100,14 @@ impl Stream {
             Loss::Left => self.job.await_panic(self.rank, first).unwrap_or((rank, cause)),
             cause => (rank, cause),
         };
-        if cause == Loss::Left {
-            self.job.miss(rank);
-        }
-        Err(Error::PeerLost { rank, cause, doing: doing.into() })
+        Err(self.told(Error::PeerLost { rank, cause, doing: doing.into() }))
+    }
+
+    /// As [`Failures::told`](crate::engine::failures::Failures::told).
+    #[cold]
+    pub(super) fn told(&self, error: Error) -> Error {
+        self.job.miss_as_told(&error);
+        error
     }
 
     /// Locks the networks' state and counts a use. Yields while the rank's own thread drains this context.
@@ -331,9 +335,21 @@ impl Stream {
     }
 
     /// The error of an operation of this context on `rank`. If the peer cannot be reached, blocks until the roster knows why or its time is
-    /// over; within [`Driven::at_once`] it does not block.
+    /// over; within [`Driven::at_once`] it does not block. Also notes for the launcher which rank that left this one misses.
     #[cold]
     pub(super) fn failed(
+        &self,
+        driven: &mut Driven,
+        error: transport::Error,
+        rank: usize,
+        doing: &'static str,
+    ) -> Error {
+        self.told(self.failure(driven, error, rank, doing))
+    }
+
+    /// As [`Stream::failed`], for a caller that tells the program only some of these errors: it notes nothing.
+    #[cold]
+    pub(super) fn failure(
         &self,
         Driven { networks, losses, is_at_once, .. }: &mut Driven,
         error: transport::Error,
@@ -416,7 +432,7 @@ impl Driven {
         }
     }
 
-    /// One attempt to post.
+    /// One attempt to post. The caller notes an error that the program is told.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
@@ -429,11 +445,11 @@ impl Driven {
     ) -> Result<Sent> {
         #[cfg(test)]
         if self.is_broken {
-            let error = stream.failed(self, transport::Error::ConnectionReset, rank, doing);
+            let error = stream.failure(self, transport::Error::ConnectionReset, rank, doing);
             return self.unless_undecided(rank, error, Sent::NoRoom);
         }
         operation.post(self.networks.to(rank), rank).or_else(|error| {
-            let error = stream.failed(self, error, rank, doing);
+            let error = stream.failure(self, error, rank, doing);
             self.unless_undecided(rank, error, Sent::NoRoom)
         })
     }
@@ -497,7 +513,7 @@ impl Driven {
                 self.unmet.insert(rank);
                 Ok(false)
             }
-            Err((rank, error)) => match stream.failed(self, error, rank, doing) {
+            Err((rank, error)) => match stream.failure(self, error, rank, doing) {
                 Error::PeerLost { rank, cause: Loss::Left, .. } if stream.job.loss(rank) == Some(Loss::Left) => {
                     self.unmet.insert(rank);
                     Ok(false)

@@ -188,7 +188,9 @@ impl Service {
             if let Some(loss) = loss {
                 self.told[rank].gone = true;
                 let entered = self.published.entered(rank);
-                self.tell(rank, &HostMessage::Gone(rank, loss, entered));
+                // Read after the loss: before it left, the rank has noted which one it missed.
+                let missed = self.job.first_missed();
+                self.tell(rank, &HostMessage::Gone(rank, loss, entered, missed));
             }
         }
     }
@@ -300,8 +302,12 @@ impl Service {
                 self.published.set_entered(rank, u64::MAX);
                 self.job.begin_to_leave(rank);
             }
-            HostMessage::Gone(_, loss, entered) => {
+            HostMessage::Gone(_, loss, entered, missed) => {
                 self.published.set_entered(rank, entered);
+                // Before the loss: ranks of this host that miss `rank` then do so later than `rank` missed the other one.
+                if let Some(missed) = missed.filter(|missed| *missed < self.job.ranks()) {
+                    self.job.miss(missed);
+                }
                 self.job.mark_lost(rank, loss);
             }
             HostMessage::Finished | HostMessage::AskWaits(_) | HostMessage::Waits(..) | HostMessage::Standstill(_) => {

@@ -312,7 +312,8 @@ pub(super) mod tests {
         let (mut one, wire) = pair();
         let keys = || JobKey::new([7; KEY]).session(End::Dialer, b"one");
         let mut line = Connection::new(1, wire, keys()).unwrap();
-        let words = [HostMessage::Leaving(1), HostMessage::Leaving(2), HostMessage::Gone(1, crate::Loss::Left, 3)];
+        let words =
+            [HostMessage::Leaving(1), HostMessage::Leaving(2), HostMessage::Gone(1, crate::Loss::Left, 3, Some(4))];
         let mut frames = words.iter().map(|word| {
             line.send(word);
             let mut frame = vec![0; HEAD + postcard::to_stdvec(word).unwrap().len() + TAG];

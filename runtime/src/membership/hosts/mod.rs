@@ -2,7 +2,7 @@
 //!
 //! Each host has a roster of all ranks of the job; the entries of other hosts' ranks are copies. One rank of each host, its
 //! leader, runs an [`Agent`] with a TCP connection to the leader of rank 0's host, the hub, which passes on the messages that it
-//! receives. The connections carry which ranks have arrived, how to reach them, and which ranks are gone. All other data goes
+//! receives. The connections carry which ranks have arrived, how to reach them, which ranks are gone, and which was missed first. All other data goes
 //! over the network that ranks use.
 
 mod addresses;
@@ -56,8 +56,9 @@ pub enum HostMessage {
     Arrived(Introduction),
     /// A rank waits for the others to leave with it.
     Leaving(usize),
-    /// A rank is gone, and had entered this number of barriers.
-    Gone(usize, Loss, u64),
+    /// A rank is gone, and had entered this number of barriers; the rank that its host knows as the first that was missed: it may have
+    /// left because of that one.
+    Gone(usize, Loss, u64, Option<usize>),
     /// All ranks of the host are gone, none lost as far as it knows: nothing more comes from it.
     Finished,
     /// The hub asks each host, in a round with this number, what its ranks wait for.

@@ -58,8 +58,8 @@ pub(super) enum Up {
     },
     /// The rank began to join the world.
     Joined(usize),
-    /// It left in good order.
-    Left(usize),
+    /// It left in good order, and knows that this other rank was missed first, if one was.
+    Left(usize, Option<usize>),
     /// All ranks of the host have entered the fence; what they have put.
     Fence(Pairs),
     /// Bytes of standard output, or with `error` of standard error.

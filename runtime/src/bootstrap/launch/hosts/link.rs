@@ -268,7 +268,10 @@ impl Links {
                     events.push(Event::InputTaken);
                 }
                 Up::Joined(rank) if is_own(&rank) => self.states.set(rank, Membership::Joined),
-                Up::Left(rank) if is_own(&rank) => self.states.set(rank, Membership::Left),
+                Up::Left(rank, missed) if is_own(&rank) => {
+                    self.states.set(rank, Membership::Left);
+                    self.states.miss(missed);
+                }
                 Up::Started { rank, pid } if is_own(&rank) => events.push(Event::Started { rank, pid }),
                 Up::Output { rank, error, bytes } if is_own(&rank) => {
                     link.taken += bytes.len();

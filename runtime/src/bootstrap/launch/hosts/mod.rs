@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The ranks of a host get a socket on which the host's launcher serves PMI-1 (`space`), so that they come together as under any
-//! other launcher that has an exchange. The job's secret is one of the values that they put: it crosses the agent's connection and no
+//! other launcher that has an exchange. A rank that leaves also says there which rank was missed first. The job's secret is one of the values that they put: it crosses the agent's connection and no
 //! command line.
 //!
 //! If the connection ends, for whatever reason, the host's launcher kills the ranks of its host.

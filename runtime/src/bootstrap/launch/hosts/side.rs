@@ -426,8 +426,8 @@ impl Side<'_> {
                     self.wire.send(&Up::Joined(rank));
                     self.answer(seat, &text);
                 }
-                Reply::Left(text) => {
-                    self.wire.send(&Up::Left(rank));
+                Reply::Left(text, missed) => {
+                    self.wire.send(&Up::Left(rank, missed));
                     self.answer(seat, &text);
                 }
                 Reply::Wait => {}

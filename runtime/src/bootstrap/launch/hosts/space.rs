@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::frame::Pairs;
+use crate::bootstrap::pmi::MISSED;
 
 /// Most bytes of a value, with the zero at its end.
 const LONGEST: usize = 1024;
@@ -26,8 +27,8 @@ pub(super) enum Reply {
     Say(String),
     /// The rank has begun; send this.
     Joined(String),
-    /// The rank has ended as it should; send this.
-    Left(String),
+    /// The rank has ended as it should; send this. With the rank that was missed first, as far as it knows.
+    Left(String, Option<usize>),
     /// The rank waits for the fence: send nothing yet.
     Wait,
     /// The last rank of the host has entered the fence: pass these pairs on to the launcher.
@@ -57,7 +58,9 @@ impl Space {
         let field = |name| fields.get(name).copied();
         let say = |words: &str| Reply::Say(format!("{words}\n"));
         match (field("cmd"), field("key"), field("value")) {
-            (Some("init"), ..) => Reply::Joined("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".into()),
+            (Some("init"), ..) => {
+                Reply::Joined(format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0 {MISSED}=asked\n"))
+            }
             (Some("get_maxes"), ..) => say(&format!("cmd=maxes kvsname_max=64 keylen_max=256 vallen_max={LONGEST}")),
             (Some("get_my_kvsname"), ..) => say("cmd=my_kvsname kvsname=job"),
             (Some("put"), Some(key), Some(value)) => {
@@ -72,7 +75,10 @@ impl Space {
                 self.entered += 1;
                 if self.entered < self.ranks { Reply::Wait } else { Reply::Fence(std::mem::take(&mut self.put)) }
             }
-            (Some("finalize"), ..) => Reply::Left("cmd=finalize_ack rc=0\n".into()),
+            (Some("finalize"), ..) => {
+                let missed = field(MISSED).and_then(|rank| rank.parse().ok());
+                Reply::Left("cmd=finalize_ack rc=0\n".into(), missed)
+            }
             _ => Reply::Cut,
         }
     }
@@ -106,7 +112,8 @@ mod tests {
         // The next fence has only what is new.
         assert_eq!(space.take("cmd=barrier_in\n"), Reply::Wait);
         assert_eq!(space.take("cmd=barrier_in\n"), Reply::Fence(Vec::new()));
-        assert!(matches!(space.take("cmd=finalize\n"), Reply::Left(_)));
+        assert!(matches!(space.take("cmd=finalize\n"), Reply::Left(_, None)));
+        assert!(matches!(space.take(&format!("cmd=finalize {MISSED}=1\n")), Reply::Left(_, Some(1))));
     }
 
     #[test]

@@ -17,17 +17,26 @@ pub(in crate::bootstrap::launch) struct States {
     ranks: Rc<RefCell<Vec<State>>>,
     /// Ranks have been told to end: their ends say nothing.
     told: Rc<Cell<bool>>,
+    /// The rank that was missed first. A rank that leaves names the first that was missed on its host or, before that, on the hosts of ranks
+    /// that left before: of two such names one is as good as the other.
+    missed: Rc<Cell<Option<usize>>>,
 }
 
 impl States {
     pub(in crate::bootstrap::launch) fn new(ranks: usize) -> States {
         let ranks = vec![State { membership: Membership::Absent, ended: None }; ranks];
-        States { ranks: Rc::new(RefCell::new(ranks)), told: Rc::default() }
+        States { ranks: Rc::new(RefCell::new(ranks)), told: Rc::default(), missed: Rc::default() }
     }
 
     /// Ranks are told to end.
     pub(super) fn tell(&self) {
         self.told.set(true);
+    }
+
+    /// A rank that left names the one that was missed first.
+    pub(super) fn miss(&self, rank: Option<usize>) {
+        let is_rank = |rank: &usize| *rank < self.ranks.borrow().len();
+        self.missed.set(self.missed.get().or(rank.filter(is_rank)));
     }
 
     pub(super) fn set(&self, rank: usize, membership: Membership) {
@@ -64,10 +73,18 @@ impl Hooks for States {
         self.ranks.borrow()[rank].membership
     }
 
-    fn is_consequence(&mut self, rank: usize, _ended: &Ended) -> bool {
+    fn is_consequence(&mut self, rank: usize, ended: &Ended) -> bool {
         let states = self.ranks.borrow();
+        let left = states[rank].membership == Membership::Left && matches!(ended, Ended::Exited(_));
+        if left && self.missed.get().is_some_and(|missed| missed != rank) {
+            return true;
+        }
         let own = states[rank].weight();
         states.iter().filter_map(State::weight).min().is_some_and(|least| own.is_some_and(|own| least < own))
+    }
+
+    fn first_missed(&mut self) -> Option<usize> {
+        self.missed.get()
     }
 }
 
@@ -88,6 +105,23 @@ mod tests {
         states.rank_ended(2, &Ended::Signaled(9));
         assert!(states.is_consequence(1, &Ended::Exited(3)));
         assert!(!states.is_consequence(2, &Ended::Signaled(9)));
+    }
+
+    #[test]
+    fn ranks_that_left_because_another_had_left_are_not_the_cause() {
+        let mut states = States::new(4);
+        (0..4).for_each(|rank| states.set(rank, Membership::Left));
+        states.miss(None);
+        states.miss(Some(7));
+        assert_eq!(states.first_missed(), None);
+        (1..4).for_each(|rank| states.rank_ended(rank, &Ended::Exited(9)));
+        assert!(!states.is_consequence(1, &Ended::Exited(9)));
+        states.miss(Some(2));
+        states.miss(Some(1));
+        assert_eq!(states.first_missed(), Some(2));
+        assert!(states.is_consequence(1, &Ended::Exited(9)));
+        assert!(!states.is_consequence(2, &Ended::Exited(9)), "it was missed itself");
+        assert!(!states.is_consequence(1, &Ended::Signaled(9)));
     }
 
     #[test]

@@ -210,6 +210,22 @@ fn equal_handlers_of_ranks_are_entered_and_others_apart() {
 }
 
 #[test]
+fn which_rank_was_missed_first_is_known_on_all_hosts_that_know_who_left_because_of_it() {
+    let hosts = hosts();
+    arrive_all(&hosts);
+    hosts[1].job.miss(3);
+    hosts[1].job.leave(1);
+    for host in [&hosts[0], &hosts[2]] {
+        host.waits_for(|job| job.loss(1) == Some(Loss::Left));
+        // As a rank does that needs rank 1.
+        host.job.miss(1);
+        assert_eq!(host.job.first_missed(), Some(3));
+    }
+    [(0, 0), (2, 0), (3, 2)].into_iter().for_each(|(rank, host)| hosts[host].job.leave(rank));
+    std::thread::scope(|scope| hosts.into_iter().for_each(|host| drop(scope.spawn(move || drop(host)))));
+}
+
+#[test]
 fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
     let hosts = hosts();
     arrive_all(&hosts);
@@ -258,7 +274,7 @@ fn a_host_that_finishes_without_an_answer_does_not_stop_the_search_for_hopeless_
     });
     hub.board.change(0, |facts| facts.wait = 7);
     hub.board.change(2, |facts| facts.wait = 5);
-    line.send(&HostMessage::Gone(1, Loss::Left, 0));
+    line.send(&HostMessage::Gone(1, Loss::Left, 0, None));
     // Host 1 is asked, and finishes in place of an answer. Its connection stays open.
     let start = Instant::now();
     while !line.receive().iter().any(|message| matches!(message, HostMessage::AskWaits(_))) {
@@ -339,7 +355,7 @@ fn no_host_speaks_for_another() {
         let hub = Host::new(0, &nodes, 3, listener.admit(2, || Ok(false)).unwrap());
         let mut line = caller.join().unwrap();
         for rank in [0, 2, 3, usize::MAX] {
-            line.send(&HostMessage::Gone(rank, Loss::Panicked, 0));
+            line.send(&HostMessage::Gone(rank, Loss::Panicked, 0, None));
             line.send(&HostMessage::Handlers(rank, vec![0; 128]));
         }
         line.send(&HostMessage::Leaving(1));
@@ -350,7 +366,7 @@ fn no_host_speaks_for_another() {
         line
     });
     let start = Instant::now();
-    while !line.receive().contains(&HostMessage::Gone(0, Loss::Unknown, 0)) {
+    while !line.receive().contains(&HostMessage::Gone(0, Loss::Unknown, 0, None)) {
         assert!(start.elapsed() < Duration::from_secs(20), "never told");
     }
 }
