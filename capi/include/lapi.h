@@ -9,8 +9,9 @@
  *
  * Errors: every call returns LAPI_SUCCESS or a code; LAPI_Msg_string has its text. If the code names an argument, nothing was sent and
  * no counter moved. LAPI_ERR_NO_HNDLR_SET, LAPI_ERR_PEER_LOST, LAPI_ERR_BAD_ADDRESS and LAPI_ERR_RUNTIME can also tell of an earlier
- * message: the first call that makes progress afterwards returns them, once. After a task was lost, each wait that would block returns
- * LAPI_ERR_PEER_LOST; a task that leaves without LAPI_Term is lost to those that it owes an answer.
+ * message: the first call that makes progress afterwards returns them, once. After a task was lost, each fence, and each wait that
+ * would block, returns LAPI_ERR_PEER_LOST. A task that leaves without LAPI_Term is lost to those that it owes an answer, and the last one
+ * to leave to the task that remains.
  *
  * Threads: every call may be made from every thread of the task. A forked child is no task: its calls are LAPI_ERR_HNDL_INVALID.
  *

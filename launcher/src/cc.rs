@@ -195,10 +195,13 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
     });
     let [template, gaspi] = templates;
     let (template, gaspi) = (template?, gaspi?);
-    // Before anything is written: half of an installation is none.
+    // Before anything is written: a partial installation would be taken for a complete one.
     for library in [SHARED, STATIC].map(|name| place.lib.join(name)) {
         if !library.is_file() {
-            bail!("installing needs {}: build it with `cargo build -p bellwether-capi`", library.display());
+            bail!(
+                "installing needs {}: in the sources, `cargo run --release -- cc --install PREFIX` builds it",
+                library.display()
+            );
         }
     }
     let [bin, include, lib] = ["bin", "include", "lib"].map(|name| prefix.join(name));
@@ -225,7 +228,7 @@ fn install(prefix: &Path) -> anyhow::Result<ExitCode> {
         let text = gaspi.replace("@NAME@", name).replace("@VERSION@", version);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    // Last: it takes what is beside it for whole.
+    // Last: `Installation::find` takes the libraries beside the command as complete.
     copy(&env::current_exe().context("cannot find the file of this command")?, &bin.join("bellwether"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -70,7 +70,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Outcome {
     let mut outcome = run_once(command, limit);
     for _ in 0..AGAIN {
         // Open MPI starts nothing if another `mpirun`, which ends, removes the folder of both at that moment.
-        if !outcome.stderr.contains("orte_session_dir failed") {
+        // Hydra dies where it answers a rank that it has just ended; what the ranks have printed is lost then.
+        if !["orte_session_dir failed", "HYDU_sock_write"].iter().any(|text| outcome.stderr.contains(text)) {
             break;
         }
         outcome = run_once(command, limit);

@@ -20,6 +20,8 @@ const AGAIN: usize = 9;
 /// `mpirun -n RANKS`; `bound` gives each rank a core of its own, if there are enough.
 pub fn mpirun(ranks: usize, bound: bool) -> Command {
     let mut command = Command::new("mpirun");
+    // Its ranks join each other.
+    command.env_remove("BELLWETHER_RANKS");
     command.args(["-n", &ranks.to_string(), "--oversubscribe", "--quiet"]);
     command.args(["--bind-to", if bound && ranks <= allowed_cpus().len() { "core" } else { "none" }]);
     // SAFETY: asks for a number.

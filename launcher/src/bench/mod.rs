@@ -77,7 +77,7 @@ use crate::print::print;
   bellwether bench am put-bell am-rate bandwidth histogram --transport tcp --against mpi
   bellwether bench am --transport tcp --hosts a,b
 
-Exit status: 0 measured, 1 the ranks failed, 2 wrong use.")]
+Exit status: 0 measured, 1 the ranks failed, 2 wrong use, or the output cannot be written.")]
 pub struct Bench {
     #[command(subcommand)]
     other: Option<Other>,

@@ -279,7 +279,7 @@ fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec
         }
     }
     if pairs == 0 {
-        return not_tried(hosts, facts.len());
+        return not_tried(hosts, facts.len(), reached.len());
     }
     if all.is_empty() {
         let silent = facts.iter().find(|(host, _)| reached.iter().all(|(from, _)| from != host));
@@ -301,13 +301,15 @@ fn network(hosts: &[HostSlots], facts: &[(usize, Facts)], reached: &[(usize, Vec
     all
 }
 
-/// The finding that no call went from one of `hosts` to another, though `answered` of them have answered. One host has no other to call.
-fn not_tried(hosts: &[HostSlots], answered: usize) -> Vec<Finding> {
+/// The finding that no call went from one of `hosts` to another, though `answered` of them have answered, and `called` have reported their
+/// calls. One host has no other to call.
+fn not_tried(hosts: &[HostSlots], answered: usize, called: usize) -> Vec<Finding> {
     if hosts.len() < 2 {
         return Vec::new();
     }
-    let (why, then) = match answered {
-        0 | 1 => ("fewer than two hosts have answered", "again, when they answer"),
+    let (why, then) = match (answered, called) {
+        (0 | 1, _) => ("fewer than two hosts have answered", "again, when they answer"),
+        (_, 0) => ("no host has reported its calls in time", "with a longer --timeout"),
         _ => ("the hosts are one machine", "with the names of several machines"),
     };
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();

@@ -55,11 +55,14 @@ pub(super) fn check_copies(ranks: usize, get: Get<'_>) -> Result<()> {
         // Job scripts, and shells of salloc, run in no step of several tasks.
         Some(("SLURM_NTASKS", ..)) if is_outside_steps(get) => Ok(()),
         None => Ok(()),
-        Some((variable, tasks, _)) => Err(Error::Start(format!(
-            "BELLWETHER_RANKS={ranks} asks this program to start {ranks} ranks, and {variable}={tasks} says that it is one of {tasks} ranks \
-             already: unset BELLWETHER_RANKS to join these (`env -u BELLWETHER_RANKS mpirun ...`), or {variable} for a program that a rank \
-             starts as its child"
-        ))),
+        Some((variable, tasks, _)) => {
+            let how = if variable == "SLURM_NTASKS" { "srun" } else { "mpirun" };
+            Err(Error::Start(format!(
+                "BELLWETHER_RANKS={ranks} asks this program to start {ranks} ranks, and {variable}={tasks} says that it is one of {tasks} \
+                 ranks already: unset BELLWETHER_RANKS to join these (`env -u BELLWETHER_RANKS {how} ...`). For a job of its own, as in a \
+                 shell of `srun --pty` or a child of a rank, start it with `bellwether run -n {ranks}` or unset {variable}"
+            )))
+        }
     }
 }
 

@@ -111,7 +111,7 @@ pub const KNOWN: &[Known] = &[
         default: "1",
         details: "The program starts this many copies of itself on this machine and watches them. Under `bellwether run` the number \
                   comes from the launcher, whatever this says. In a rank of several that `mpirun` or `srun` started, a value above 1 is \
-                  an error: unset the variable there. With 1 the program runs alone.",
+                  an error where the launcher tells the number of ranks: unset the variable there. With 1 the program runs alone.",
         public: true,
         // As many as one host can have.
         apply: |_, v| v.parse::<usize>().ok().filter(|ranks| (1..=1 << 16).contains(ranks)).map(drop),

@@ -152,7 +152,7 @@ fn segments_come_and_go_while_others_put_to_them() {
                     Ok(_) | Err(Error::InvalidArgument { .. }) => {}
                     Err(error) => return Err(error),
                 }
-                // The owner yields: where ranks share cores each of these would keep one for a time slice.
+                // So that the owner runs: where ranks share cores a putter would keep one for a time slice.
                 tries += 1;
                 if tries % 16 == 0 {
                     std::thread::yield_now();

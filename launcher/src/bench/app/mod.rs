@@ -34,7 +34,7 @@ Examples:
   bellwether bench app
   bellwether bench app cg -n 4 --against petsc
 
-Exit status: 0 measured, 1 a program failed, 2 wrong use.")]
+Exit status: 0 measured, 1 a program failed, 2 wrong use, or the output cannot be written.")]
 pub struct App {
     /// Which programs [default: all]
     #[arg(value_name = "PROGRAM", value_enum)]

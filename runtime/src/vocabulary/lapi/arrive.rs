@@ -326,7 +326,12 @@ impl Domain {
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
         }
-        self.refuse(finish, number, refusal);
+        // The events of a part are those of its group, which tells once that they cannot happen.
+        let own = match role {
+            Role::Part(..) => Finish { target: 0, completion: 0, ..finish },
+            _ => finish,
+        };
+        self.refuse(own, number, refusal);
         match role {
             // SAFETY: `call_closure` made the parameter, and nobody uses it any more.
             Role::Closure => then.into_iter().for_each(|then| unsafe { closures::discard(then.parameter) }),
@@ -633,6 +638,9 @@ impl Domain {
             }
             kind::BARRIER => {
                 let ([round, code, about], _) = words::<3>(rest)?;
+                if about > self.world.size() as u64 {
+                    return None;
+                }
                 let broken = (code as i32 != codes::SUCCESS).then_some((code as i32, about as usize));
                 return self.traffic.count_round(round as usize, broken).then_some(());
             }

@@ -346,7 +346,7 @@ impl Domain {
     pub(super) fn poll(&self) -> Result<usize, i32> {
         port::count_poll(self.handle);
         let polled = self.world.poll();
-        if !matches!(polled, Ok(1..)) {
+        if matches!(polled, Ok(0)) {
             self.end_lost();
         }
         let done = polled.map_err(|error| codes::of_error(&error))?;
@@ -369,13 +369,13 @@ impl Domain {
         }
         let task = find(&|task| engine.failures.is_gone(task))?;
         let turns = self.turns.get();
+        self.lost.is_awaited.set(true);
         match seen {
             Some((before, since)) if *before == task => {
                 (turns >= *since + 2).then(|| Err(codes::of_error(&engine.gone(task, doing))))
             }
             _ => {
                 *seen = Some((task, turns));
-                self.lost.is_awaited.set(true);
                 None
             }
         }
@@ -448,13 +448,15 @@ fn wait_for<const TELL: bool, R>(
         match waited {
             Ok(()) | Err(Error::TimedOut { .. }) => {
                 // A task that left is no error of the wait. Between two such turns all that it had sent is delivered.
-                if waited.is_err() {
+                // The limit may have passed in the midst of messages.
+                let is_over = waited.is_err();
+                if is_over && (0..TURNS).any(|_| engine.turn() == 0) {
                     domain.turns.set(domain.turns.get() + 1);
                     domain.end_lost();
                 }
                 if TELL {
                     domain.take_fault()?;
-                    domain.check_not_alone(doing)?;
+                    if is_over { domain.check_not_alone(doing) } else { domain.check_not_left(doing) }?;
                 }
             }
             Err(error) => {

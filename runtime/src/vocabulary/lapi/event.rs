@@ -92,7 +92,11 @@ impl Domain {
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
         if event.is_counter() {
-            return self.note_owing(from);
+            // Another code is told by itself: the task has answered.
+            if code == codes::PEER_LOST {
+                self.note_owing(from);
+            }
+            return;
         }
         let mut deferred = self.deferred.borrow_mut();
         if let Some((_, Deferred::Last(left, _, failed))) = deferred.get_mut(&event.0) {

@@ -88,7 +88,9 @@ impl Domain {
     #[cold]
     pub(super) fn note_owing(&self, task: usize) {
         let engine = self.world.engine();
-        if engine.job.loss(task) == Some(Loss::Left) && self.lost.owing.get().is_none() {
+        // Nothing is expected of a task that is purged.
+        let is_first = self.lost.owing.get().is_none_or(|before| self.purged[before].get());
+        if engine.job.loss(task) == Some(Loss::Left) && is_first && !self.purged[task].get() {
             self.lost.owing.set(Some(task));
             self.fail(Failure::of_error(&engine.gone(task, "a LAPI message")));
         }
@@ -97,7 +99,8 @@ impl Domain {
     /// # Errors
     /// [`codes::PEER_LOST`] if a task has left with something that it owed this task.
     pub(super) fn check_not_left(&self, doing: &'static str) -> Result<(), i32> {
-        self.lost.owing.get().map_or(Ok(()), |task| Err(codes::of_error(&self.world.engine().gone(task, doing))))
+        let owing = self.lost.owing.get().filter(|task| !self.purged[*task].get());
+        owing.map_or(Ok(()), |task| Err(codes::of_error(&self.world.engine().gone(task, doing))))
     }
 
     /// As [`Domain::check_not_left`], for a wait that any task may end, also a thread of this one.

@@ -10,7 +10,7 @@ const BLOCK: usize = 64;
 struct Peer {
     /// Data of gets, results of atomics, and the end of the use of vectors.
     requests: Cell<u32>,
-    /// Increments of completion counters. Signals of closures are deferred events instead.
+    /// Increments of completion counters. Completion signals of `Lapi::message` are deferred events, which have a list of their own.
     counters: Cell<u32>,
 }
 

@@ -331,7 +331,8 @@ pub fn probe(handle: Handle) -> i32 {
 
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
 /// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
-/// [`codes::IN_HANDLER`].
+/// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
+/// counter; later fences fail too.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;

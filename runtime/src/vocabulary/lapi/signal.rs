@@ -161,7 +161,8 @@ impl Domain {
             (Kind::Ring(bell, task), Ok(())) => {
                 self.ring(bell.number, task);
             }
-            (Kind::Count(_) | Kind::Ring(..), Err(_)) => self.note_owing(from),
+            (Kind::Count(_) | Kind::Ring(..), Err(codes::PEER_LOST)) => self.note_owing(from),
+            (Kind::Count(_) | Kind::Ring(..), Err(_)) => {}
             (Kind::Once(event), outcome) => {
                 let engine = self.world.engine();
                 let why = |code| match code {

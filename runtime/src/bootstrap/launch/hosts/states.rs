@@ -18,7 +18,7 @@ pub(in crate::bootstrap::launch) struct States {
     /// Ranks have been told to end: their ends say nothing.
     told: Rc<Cell<bool>>,
     /// The rank that was missed first. A rank that leaves names the first that was missed on its host or, before that, on the hosts of ranks
-    /// that left before: of two such names one is as good as the other.
+    /// that left before: reports of several hosts have no order, and the first to arrive is kept.
     missed: Rc<Cell<Option<usize>>>,
 }
 
