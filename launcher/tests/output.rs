@@ -116,6 +116,7 @@ fn output_that_cannot_be_written_is_an_error() {
         &["man"],
         &["man", folder],
         &["completions", "bash"],
+        &["bench", "startup", "--quick"],
         &["batch", "-N", "1", "-n", "1", "--time", "1", "--", "true"],
     ] {
         let full = std::fs::File::create("/dev/full").expect("every Linux has it");
