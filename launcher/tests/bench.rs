@@ -180,7 +180,7 @@ fn help_names_what_has_something_beside() {
 fn a_noisy_machine_is_told_of_and_nothing_is_missed_for_it() {
     // More ranks than any machine has cores for: their figures are bad, and say nothing.
     let ranks = (std::thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
-    let done = bench(&["put", "atomic", "footprint", "-n", &ranks, "--quick"]);
+    let done = bench(&["put", "atomic", "-n", &ranks, "--quick"]);
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(done.err.contains("warning: too noisy to believe: ") && done.err.contains("ranks share"), "{done:?}");
     assert!(
