@@ -1,8 +1,5 @@
 //! Ranks that make the same collective call in different ways are told, with what both sides did and where.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use bellwether_runtime::{Barrier, Error, Result, Threads, Transport, World};
 
 use super::{settings, threads, watchdog};
@@ -390,37 +387,4 @@ fn a_wait_that_fails_is_told_with_its_place() {
     assert!(error.to_string().contains(place.get().expect("set")), "{error}");
     let Error::PeerLost { doing, .. } = error else { panic!("{error}") };
     assert_eq!(doing.place().expect("a public call").file(), file!());
-}
-
-/// A rank that was told of a death makes another call than one that has not heard of it yet: that is no difference of the program.
-#[test]
-fn a_rank_that_has_not_heard_of_a_death_is_not_told_to_differ() {
-    watchdog();
-    let (has_gone_on, right) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let job = catch_unwind(AssertUnwindSafe(|| {
-        threads(3, |world| {
-            let told = match world.rank() {
-                0 => {
-                    let told = world.wait_until(|| false);
-                    // It enters, and hears of the death once more.
-                    let again = world.allgather(&[1u8]);
-                    has_gone_on.store(true, Ordering::Release);
-                    again.and(told)
-                }
-                1 => {
-                    while !has_gone_on.load(Ordering::Acquire) {
-                        std::thread::yield_now();
-                    }
-                    world.barrier()
-                }
-                _ => panic!("on purpose"),
-            };
-            match told {
-                Err(Error::PeerLost { rank: 2, .. }) => right.fetch_add(1, Ordering::Relaxed),
-                other => panic!("rank {}: {other:?}", world.rank()),
-            }
-        })
-    }));
-    assert!(job.is_err(), "rank 2 has panicked");
-    assert_eq!(right.load(Ordering::Relaxed), 2);
 }
