@@ -309,7 +309,7 @@ impl Barrier {
         let now = || self.meeting.go_on(engine);
         let changed = engine.wait_together_for(DOING, TORN, || !matches!(now(), Ok(now) if now == found));
         match (changed, now()?) {
-            // A rank that was told of a death makes other calls than one that has not heard of it yet.
+            // After a death, a rank that got the error may be in another call than a rank that did not get it yet.
             (_, Found::Differs { member, kind: theirs }) => Err(match engine.failures.cause() {
                 Some((rank, cause)) => engine.failures.lost(rank, cause, DOING),
                 None => differ(member, theirs, engine.rank, kind),
