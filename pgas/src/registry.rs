@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use bellwether_runtime::{Context, World};
+use bellwether_runtime::{Context, Progress, World};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -24,7 +24,7 @@ impl<S: 'static> Registry<S> {
         let number = registry.made.replace(registry.made.get() + 1);
         let object = Rc::new(object);
         registry.open.borrow_mut().insert(number, Rc::clone(&object));
-        Entry { registry, object, number }
+        Entry { registry, object, number, progress: world.progress() }
     }
 
     /// The object of this number, unless it is gone.
@@ -39,10 +39,15 @@ pub(crate) struct Entry<S> {
     registry: Rc<Registry<S>>,
     pub(crate) object: Rc<S>,
     pub(crate) number: u64,
+    progress: Progress,
 }
 
 impl<S> Drop for Entry<S> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Peers do not find the object from now on. They are told why.
+            self.progress.unwind();
+        }
         self.registry.open.borrow_mut().remove(&self.number);
     }
 }

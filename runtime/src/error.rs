@@ -168,7 +168,8 @@ pub enum Error {
         /// Where the program made the future.
         place: CalledAt,
     },
-    /// A segment that its owner has not registered, or has closed.
+    /// A segment that its owner has not registered, or has closed. If a rank is gone, the error is [`Error::PeerLost`] instead: the owner may
+    /// have closed the segment because of that.
     #[error(
         "{operation}: rank {rank} has no segment {number}; use a number that this rank gave out (`Segment::number`), before it \
          closes the segment{place}"

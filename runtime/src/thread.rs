@@ -1,6 +1,6 @@
 //! Which thread this is, which cores it may run on, and threads that serve a rank.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
@@ -9,6 +9,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 thread_local! {
     /// The core of [`stay_on_one_core`], and the cores that were allowed.
     static BOUND: RefCell<Option<(CpuSet, CpuSet)>> = const { RefCell::new(None) };
+    /// See [`panics`].
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many panics of this thread the panic hook has [counted](count_panic): which panic the thread unwinds from.
+pub fn panics() -> u64 {
+    PANICS.try_with(Cell::get).unwrap_or_default()
+}
+
+/// Called by the panic hook.
+pub fn count_panic() {
+    // Fails only in a thread that ends.
+    let _ = PANICS.try_with(|panics| panics.set(panics.get() + 1));
 }
 
 /// The cores that the program lets this thread run on.

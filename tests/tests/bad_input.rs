@@ -1,7 +1,10 @@
 //! What goes wrong is an error that names what and where, on every rank it concerns, and soon.
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -625,6 +628,80 @@ fn the_rank_that_left_the_others_is_named() {
             let named = first.is_some_and(|line| line.contains(&format!("rank {rank} (pid")) && line.contains(words));
             assert!(named, "{how}, rank {rank}: {first:?}\n{}", outcome.stderr);
         }
+    }
+}
+
+/// As [`assert_job_names`], of `start` with these arguments on so many ranks.
+#[track_caller]
+fn assert_named(ranks: usize, arguments: &[&str], transport: &str, rank: usize, (words, status): (&str, i32)) {
+    let mut job = command(env!("CARGO_BIN_EXE_start"));
+    job.args(arguments).envs([("BELLWETHER_RANKS", &*ranks.to_string()), ("BELLWETHER_TRANSPORT", transport)]);
+    assert_job_names(&mut job, rank, (words, status));
+}
+
+/// Runs a job of `start`; the line of the launcher must name `rank`, with these words.
+#[track_caller]
+fn assert_job_names(job: &mut Command, rank: usize, (words, status): (&str, i32)) {
+    let outcome = run(job.env("RUST_BACKTRACE", "0"), Duration::from_secs(60)).expect_failure();
+    let first = outcome.stderr.lines().find(|line| line.contains("failed first") || line.contains("exit 0"));
+    let named = first.is_some_and(|line| line.contains(&format!("rank {rank} (pid")) && line.contains(words));
+    assert!(named, "{job:?} must name rank {rank}, {words}: {first:?}\n{}", outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(status), "{job:?}");
+}
+
+const TRANSPORTS: [&str; 3] = ["auto", "shm-contract", "tcp"];
+
+/// How a rank of `start` ends, and what the launcher says of it.
+const ENDS: [(&str, (&str, i32)); 3] = [
+    ("fail", ("failed first: exit 1", 1)),
+    ("exit", ("failed first: exit 3", 3)),
+    ("return", ("ended with exit 0 after", 1)),
+];
+
+/// They may end before the rank that they panic because of.
+#[test]
+fn the_rank_is_named_because_of_which_others_panic() {
+    for (how, words) in ENDS {
+        for turn in 0..9 {
+            let (rank, transport) = (turn % 7, TRANSPORTS[turn % 3]);
+            assert_named(7, &[how, &rank.to_string(), "unwrap"], transport, rank, words);
+        }
+    }
+}
+
+/// The hosts are this one under two names.
+#[test]
+fn the_rank_is_named_because_of_which_others_panic_on_two_hosts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let agent = folder.path().join("agent");
+    std::fs::write(&agent, "#!/bin/sh\nexport BELLWETHER_HOST=$1; shift; exec \"$@\"\n").expect("there is room");
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let start = env!("CARGO_BIN_EXE_start");
+    let launcher = Path::new(start).with_file_name("bellwether");
+    for (how, words) in ENDS {
+        for rank in 0..4 {
+            let mut job = command(launcher.to_str().expect("plain text"));
+            job.args(["run", "--grace", "60s", "--hosts", "a:2,b:2", "-n", "4", "--agent"]).arg(&agent);
+            assert_job_names(job.args([start, how, &rank.to_string(), "unwrap"]), rank, words);
+        }
+    }
+}
+
+#[test]
+fn a_rank_is_named_that_ends_what_another_one_needs_and_leaves() {
+    for transport in TRANSPORTS {
+        for words in
+            [&["ask", "segment"][..], &["ask", "map"], &["ask", "segment", "unwrap"], &["ask", "map", "unwrap"]]
+        {
+            assert_named(2, words, transport, 1, ("ended with exit 0 after", 1));
+        }
+    }
+}
+
+#[test]
+fn a_rank_is_not_named_that_ended_what_another_one_could_do_without() {
+    for transport in TRANSPORTS {
+        (0..3).for_each(|_| assert_named(4, &["go", "on"], transport, 3, ("failed first: exit 1", 1)));
     }
 }
 

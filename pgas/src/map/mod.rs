@@ -344,8 +344,8 @@ where
 fn dropped(world: &World, owner: usize) -> Error {
     let gone = world.check_none_gone("a request to a distributed map");
     gone.err().unwrap_or_else(|| {
-        world.miss(owner);
-        bad(format!("rank {owner} has dropped the map"))
+        world.suspect(owner);
+        bad(format!("rank {owner} has dropped the map; call `World::barrier` before a rank drops it"))
     })
 }
 

@@ -198,14 +198,15 @@ impl Hooks for Roster<'_> {
         if let Ended::Signaled(_) = ended {
             return false;
         }
-        // Ranks that leave with an error, or exit, because a peer has panicked may be gone before that peer is.
         let job = self.0;
-        let panicked = |rank| job.rank_state(rank) == RankState::Panicked;
-        let others_panicked = (0..job.ranks()).any(|other| other != rank && panicked(other));
-        let left = job.rank_state(rank) == RankState::Left;
+        // A rank that panics on the error that it got when another one was gone gives up, as one that leaves with the error does.
+        let gave_up = job.gave_up(rank);
+        let panicked_first = |rank| job.rank_state(rank) == RankState::Panicked && !job.panicked_later(rank);
+        // Ranks that leave with an error, or exit, because a peer has panicked may be gone before that peer is.
+        let others_panicked = (0..job.ranks()).any(|other| other != rank && panicked_first(other));
         // Ranks' reports about each other are ordered; the order in which they ended is not.
         let first = job.first_missed().or(job.first_lost().map(|(lost, _)| lost));
-        (others_panicked && !panicked(rank)) || (left && first.is_some_and(|first| first != rank))
+        (others_panicked && !panicked_first(rank)) || (gave_up && first.is_some_and(|first| first != rank))
     }
 
     fn first_missed(&mut self) -> Option<usize> {
@@ -314,5 +315,50 @@ mod causes {
             job.mark_lost(3, Loss::Panicked);
         });
         assert_killed(&outcome, 2);
+    }
+
+    #[track_caller]
+    fn assert_exited(outcome: &Outcome, rank: usize, code: i32) {
+        let Some(Cause::Failed { rank: named, ended: Ended::Exited(with), .. }) = outcome.cause else {
+            panic!("rank {rank} has exited, and the cause told is {:?}", outcome.cause);
+        };
+        assert_eq!((named, with), (rank, code));
+    }
+
+    /// Rank 1 ends with `code`, and rank 0 of a panic. In this order: no rank is started after one has failed.
+    fn beside_a_panic(code: i32, before: impl FnOnce(&JobMemory)) -> Outcome {
+        let script = format!("case $BELLWETHER_RANK in 1) exit {code};; *) sleep 0.2; exit 101;; esac");
+        run(2, &script, |job| {
+            before(job);
+            job.mark_lost(0, Loss::Panicked);
+        })
+    }
+
+    #[test]
+    fn a_rank_is_the_cause_though_others_panic_because_it_is_gone() {
+        let outcome = beside_a_panic(3, |job| {
+            job.mark_lost(1, Loss::Exited(3));
+            job.begin_to_panic(0);
+        });
+        assert_exited(&outcome, 1, 3);
+        let left = |job: &JobMemory| {
+            job.leave(1);
+            job.miss(1);
+            job.begin_to_panic(0);
+        };
+        assert_exited(&beside_a_panic(1, left), 1, 1);
+        let outcome = beside_a_panic(0, left);
+        assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, .. })), "{:?}", outcome.cause);
+    }
+
+    #[test]
+    fn a_rank_that_panicked_before_another_was_gone_is_the_cause() {
+        let outcome = beside_a_panic(3, |job| job.begin_to_panic(0));
+        assert_exited(&outcome, 0, 101);
+        let outcome = beside_a_panic(1, |job| {
+            job.begin_to_panic(0);
+            job.leave(1);
+        });
+        assert_exited(&outcome, 0, 101);
     }
 }

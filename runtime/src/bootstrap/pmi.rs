@@ -128,6 +128,11 @@ pub(super) trait Exchange: Send {
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool>;
     /// The value that rank `from` put under `key` before the last fence.
     fn get(&mut self, from: usize, key: &str) -> Result<String>;
+    /// Whether the server asks which rank was missed first. It is our own launcher: to leave there does not mean that this process will
+    /// return 0.
+    fn asks_missed(&self) -> bool {
+        false
+    }
     /// Notes which rank was missed first, for a server that asks for it.
     fn note_missed(&mut self, _rank: usize) {}
     /// Tells the server that this rank has done its work. Waits for no other rank.
@@ -138,6 +143,7 @@ pub(super) trait Exchange: Send {
 pub struct Session {
     kind: Kind,
     exchange: Option<Box<dyn Exchange>>,
+    gave_up: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -189,7 +195,7 @@ impl Session {
             Ok(exchange) => {
                 surroundings::check_size(kind, exchange.size(), &surroundings::variable)?;
                 let is_one = exchange.size() == 1;
-                let session = Session { kind, exchange: Some(exchange) };
+                let session = Session { kind, exchange: Some(exchange), gave_up: false };
                 if !is_one {
                     if let Some(place) = place {
                         PLACE.get_or_init(|| place);
@@ -223,6 +229,11 @@ impl Session {
         }
     }
 
+    /// Notes that this rank panics because another rank is gone.
+    pub fn note_gave_up(&mut self) {
+        self.gave_up = true;
+    }
+
     /// Leaves without a word: the launcher then ends the other ranks, as far as it does so, when this process ends.
     pub fn abandon(&mut self) {
         if let Some(exchange) = self.exchange.take() {
@@ -234,7 +245,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let Some(mut exchange) = self.exchange.take() else { return };
-        if std::thread::panicking() {
+        // A rank that gives up, by a panic or by an error, leaves: our launcher names the one because of which it does.
+        let leaves = !std::thread::panicking() || self.gave_up && exchange.asks_missed();
+        if !leaves {
             std::mem::forget(exchange);
         } else if let Err(error) = exchange.leave(FAREWELL) {
             tracing::warn!(%error, "the launcher could not be told that this rank ends");

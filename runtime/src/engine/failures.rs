@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::Engine;
 use super::faults::Faults;
@@ -10,6 +12,10 @@ use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::JobMemory;
 use crate::membership::liveness::{Cuts, Losses, SimulatedPeers, View};
 use crate::transport;
+
+/// How long a rank that leaves waits for the end of one that it [suspects](Engine::suspect). Chosen: a rank that returns from its program
+/// first closes its segments, then leaves. In tests longer than a machine lets a rank wait.
+const SUSPECT: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 100 });
 
 /// The failed peers that this rank's own stream knows of, and those that its waits have to report.
 pub(crate) struct Failures {
@@ -24,6 +30,8 @@ pub(crate) struct Failures {
     accepted: Cell<u64>,
     /// A poll of this rank runs operations: an error does not wait until the roster tells why a peer is lost.
     polling: Cell<bool>,
+    /// The panic, by its [number](crate::thread::panics), that the roster knows of.
+    panic: Cell<Option<u64>>,
 }
 
 /// See [`Failures::begin_polling`].
@@ -58,6 +66,7 @@ impl Failures {
             ignores: Cell::new(false),
             accepted: Cell::new(0),
             polling: Cell::new(false),
+            panic: Cell::new(None),
         }
     }
 
@@ -204,16 +213,14 @@ impl Failures {
         if self.ignores.get() { None } else { self.job.await_panic(self.rank, || self.first()) }
     }
 
-    /// The error for a peer that failed or left. One that left may have done so because another rank died: then the error names that
-    /// rank. Otherwise this also notes for the launcher that this rank missed it.
+    /// The error for a peer that failed or left. One that left, or panicked later than another, may have done so because another rank died:
+    /// then the error names that rank. Otherwise this also notes for the launcher that this rank missed it.
     #[cold]
     pub(crate) fn lost(&self, rank: usize, cause: Loss, doing: &'static str) -> Error {
         // If it was missed before any rank died it is the cause itself.
         let is_first = || self.job.first_missed() == Some(rank);
-        let (rank, cause) = match cause {
-            Loss::Left if !is_first() => self.cause().unwrap_or((rank, cause)),
-            cause => (rank, cause),
-        };
+        let may_have_cause = cause == Loss::Left || self.job.gave_up(rank);
+        let (rank, cause) = if may_have_cause && !is_first() { self.cause() } else { None }.unwrap_or((rank, cause));
         self.told(Error::PeerLost { rank, cause, doing: doing.into() })
     }
 
@@ -309,8 +316,58 @@ impl Engine {
     /// another rank is gone: then that is the error.
     #[cold]
     pub(crate) fn no_segment(&self, operation: &'static str, rank: usize, number: u32) -> Error {
-        let none = || Error::NoSegment { operation, rank, number, place: CalledAt::default() };
-        self.check_none_gone(operation).err().unwrap_or_else(none)
+        self.check_none_gone(operation).err().unwrap_or_else(|| {
+            self.suspect(rank);
+            Error::NoSegment { operation, rank, number, place: CalledAt::default() }
+        })
+    }
+
+    /// Notes that `rank` has ended what this rank still needs: it may be about to leave, see [`Engine::miss_suspect`].
+    #[cold]
+    pub(crate) fn suspect(&self, rank: usize) {
+        self.failures.cuts().suspect(rank, self.barriers());
+    }
+
+    /// How many barriers this rank has entered.
+    fn barriers(&self) -> u64 {
+        self.node.status(self.rank).entered.load(Ordering::Relaxed)
+    }
+
+    /// Called before this rank leaves or ends by a panic. If it suspects a rank since its last barrier, that rank leaves in order, and no
+    /// other rank is lost or missed, then this rank misses it. Waits for the end of that rank, at most for [`SUSPECT`].
+    #[cold]
+    pub(crate) fn miss_suspect(&self) {
+        let Some(rank) = self.failures.cuts().take_suspect(self.barriers()) else { return };
+        let is_open = || !self.job.any_lost() && self.job.first_missed().is_none();
+        let start = Instant::now();
+        let may_wait = || self.networks.pace().is_none() && start.elapsed() < SUSPECT;
+        while is_open() && self.job.loss(rank).is_none() && may_wait() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if is_open() && self.job.loss(rank) == Some(Loss::Left) {
+            self.job.miss(rank);
+        }
+    }
+
+    /// Notes in the roster that this rank panics. Called before another rank can notice. Does nothing if the roster knows of this panic.
+    #[cold]
+    pub(crate) fn begin_to_panic(&self) {
+        let panic = Some(crate::thread::panics());
+        // In virtual time no rank can wait for this one's end.
+        if self.networks.pace().is_none() && self.failures.panic.replace(panic) != panic {
+            self.job.begin_to_panic(self.rank);
+        }
+    }
+
+    /// As [`Engine::begin_to_panic`], where this rank unwinds and may be about to end. The panic may be due to an error that a
+    /// [suspect](Engine::suspect) has caused.
+    #[cold]
+    pub(crate) fn unwind(&self) {
+        // The roster is the parent's.
+        if self.is_own() {
+            self.miss_suspect();
+            self.begin_to_panic();
+        }
     }
 
     /// The error of an operation of this rank's own stream on `rank`. Outside polls and handlers this waits until the roster tells why a
@@ -375,11 +432,12 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::Duration;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
     use crate::engine::operation::Operation;
-    use crate::{Settings, Threads, Transport};
+    use crate::{Settings, Threads, Transport, World};
 
     /// The rank that rank 0 misses, by the roster, after `act` and after rank 1 has left.
     fn missed(act: impl Fn(&Engine) + Sync) -> Option<usize> {
@@ -427,5 +485,112 @@ mod tests {
             assert!(!engine.faults.any());
         });
         assert_eq!(told, None);
+    }
+
+    /// The rank that is missed, by the roster, when rank 0 leaves: at once, or when rank 1 has left. It has asked rank 1 for a segment that
+    /// is not there; then all ranks `act`, and rank 1 leaves.
+    fn missed_in_the_end(at_once: bool, act: impl Fn(&World) + Sync) -> Option<usize> {
+        let [asked, done, leave] = [const { AtomicBool::new(false) }; 3];
+        let wait = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let settings = Settings { heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(3).settings(settings).deadline(Duration::from_secs(60)).run(|world| {
+            let engine = world.engine();
+            match world.rank() {
+                0 => {
+                    let error = engine.no_segment("a test", 1, 7);
+                    assert!(matches!(error, Error::NoSegment { rank: 1, .. }), "{error}");
+                    asked.store(true, Ordering::Release);
+                    act(world);
+                    assert_eq!(engine.job.first_missed(), None, "rank 0 may go on");
+                    done.store(true, Ordering::Release);
+                    while !at_once && engine.job.loss(1).is_none() {
+                        std::thread::yield_now();
+                    }
+                    engine.miss_suspect();
+                    let missed = engine.job.first_missed();
+                    leave.store(true, Ordering::Release);
+                    return missed;
+                }
+                rank => {
+                    wait(&asked);
+                    act(world);
+                    wait(if rank == 1 { &done } else { &leave });
+                    // Rank 0 waits for rank 1.
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+            None
+        });
+        ranks.expect("ranks start")[0]
+    }
+
+    #[test]
+    fn a_rank_that_closes_a_segment_and_leaves_is_missed_by_a_rank_that_leaves_because_of_that() {
+        assert_eq!(missed_in_the_end(true, |_| ()), Some(1));
+    }
+
+    #[test]
+    fn a_rank_that_goes_on_without_a_segment_misses_nobody_in_the_end() {
+        let meet = |world: &World| world.barrier().expect("all live");
+        assert_eq!(missed_in_the_end(false, meet), None, "they met after that");
+        let dies = |world: &World| world.engine().job.mark_lost(2, Loss::Signaled(9));
+        assert_eq!(missed_in_the_end(false, dies), None, "another rank has died");
+    }
+
+    /// Whether the roster says that rank 0 panicked because of rank 1, after `act` of rank 0.
+    fn panicked_later(act: impl Fn(&Engine) + Sync) -> bool {
+        let over = AtomicBool::new(false);
+        let ranks = Threads::new(2).deadline(Duration::from_secs(60)).run(|world| {
+            let engine = world.engine();
+            if world.rank() == 1 {
+                while !over.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                return false;
+            }
+            act(engine);
+            engine.job.mark_lost(0, Loss::Panicked);
+            over.store(true, Ordering::Release);
+            engine.job.panicked_later(0)
+        });
+        ranks.expect("ranks start")[0]
+    }
+
+    /// Catches a panic, in which `act` runs.
+    fn caught(act: impl Fn()) {
+        struct Unwinds<F: Fn()>(F);
+        impl<F: Fn()> Drop for Unwinds<F> {
+            fn drop(&mut self) {
+                (self.0)();
+            }
+        }
+        let panics = || {
+            let _unwinds = Unwinds(act);
+            panic!("as I was told to");
+        };
+        catch_unwind(AssertUnwindSafe(panics)).expect_err("it panics");
+    }
+
+    #[test]
+    fn a_panic_is_due_to_what_was_lost_when_it_began() {
+        let lose = |engine: &Engine| engine.job.mark_lost(1, Loss::Signaled(9));
+        let noted_twice = |engine: &Engine| {
+            caught(|| {
+                engine.begin_to_panic();
+                lose(engine);
+                engine.begin_to_panic();
+            });
+        };
+        assert!(!panicked_later(noted_twice));
+        let caught_before = |engine: &Engine| {
+            caught(|| engine.begin_to_panic());
+            lose(engine);
+            caught(|| engine.begin_to_panic());
+        };
+        assert!(panicked_later(caught_before), "the first panic was another one");
     }
 }

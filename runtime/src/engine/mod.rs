@@ -71,7 +71,7 @@ pub(crate) use crate::transport::shm::WORDS as LINE_WORDS;
 
 use self::operation::{Operation, drop_all};
 
-use crate::error::{CalledAt, Error, Loss, Result};
+use crate::error::{CalledAt, Error, Result};
 use crate::membership::JobMemory;
 use crate::membership::nodes::Nodes;
 use crate::memory::blocks::Blocks;
@@ -382,7 +382,7 @@ impl Engine {
         match self.job.loss(rank) {
             None => Ok(()),
             Some(cause) => {
-                let (rank, cause) = self.first_lost().filter(|_| cause == Loss::Left).unwrap_or((rank, cause));
+                let (rank, cause) = self.first_lost().filter(|_| self.job.gave_up(rank)).unwrap_or((rank, cause));
                 Err(self.failures.lost(rank, cause, doing))
             }
         }

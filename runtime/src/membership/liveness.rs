@@ -3,7 +3,7 @@
 //! connection of one of them concerns all: messages and receipts of the whole rank may have been lost with it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,9 +53,23 @@ pub struct Cuts {
     /// The roster's number of lost ranks when none of its records showed a loss that this rank does not go on without. A number alone
     /// does not tell: a process that marks a loss may be killed between the record and the number.
     seen: AtomicU32,
+    /// See [`Cuts::suspect`]: the rank plus one, and in the high half the barriers. 0: none.
+    suspect: AtomicU64,
 }
 
 impl Cuts {
+    /// Notes that `rank` has ended what this rank, which has entered so many barriers, still needs: it may be about to leave.
+    pub fn suspect(&self, rank: usize, barriers: u64) {
+        self.suspect.store(barriers << 32 | (rank as u64 + 1), Ordering::Relaxed);
+    }
+
+    /// The rank of the last such note, unless this rank has entered a barrier since. Forgets it.
+    pub fn take_suspect(&self, barriers: u64) -> Option<usize> {
+        let suspect = self.suspect.swap(0, Ordering::Relaxed);
+        let is_new = suspect >> 32 == barriers & u64::from(u32::MAX);
+        (suspect as u32 as usize).checked_sub(1).filter(|_| is_new)
+    }
+
     pub(crate) fn add(&self, rank: usize) {
         let mut ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
         if !ranks.contains(&rank) {
@@ -254,7 +268,11 @@ impl Losses {
             }
             // Its memory is taken away when a rank leaves.
             other => match view.job.loss(rank) {
-                Some(cause) => Error::PeerLost { rank, cause, doing: doing.into() },
+                Some(cause) => {
+                    let first = self.first(view.job).filter(|_| view.job.gave_up(rank));
+                    let (rank, cause) = first.unwrap_or((rank, cause));
+                    Error::PeerLost { rank, cause, doing: doing.into() }
+                }
                 None => other,
             },
         }

@@ -65,6 +65,12 @@ const CUT: u32 = 2;
 
 /// Cores that are told apart; later ones count as these.
 const CORES_MAX: usize = 1024;
+/// Of a rank that panics: it panicked first, and others may have been told.
+const PANICS: u32 = 1;
+/// Of a rank that panics: another rank was lost, missed or in a panic before.
+const GAVE_UP: u32 = 2;
+/// Added to these when it still lived some time later: nobody waits for its end any more.
+const AWAITED: u32 = 4;
 /// How long a rank that panics may take until it counts as lost: up to 200 ms to tell its caller, and some turns on a core that many
 /// ranks share. In tests longer than a machine lets a rank wait.
 const UNWOUND: Duration = Duration::from_millis(if cfg!(test) { 5000 } else { 300 });
@@ -82,7 +88,7 @@ pub struct RankRecord {
     order: AtomicU32,
     /// The place where it began to wait for the others to leave with it; 0: it has not.
     leaving: AtomicU32,
-    /// 1: it panics, and others may have been told. 0 again if it still lives some time later.
+    /// [`PANICS`] or [`GAVE_UP`], perhaps with [`AWAITED`]; 0: it never panicked.
     panicking: AtomicU32,
     pid: AtomicU32,
     /// It runs on another host.
@@ -687,10 +693,39 @@ impl JobMemory {
         }
     }
 
-    /// Notes that `rank` panics. Called before any other rank is told: a rank that is told may leave because of the panic.
+    /// Notes that `rank` panics, and whether another rank was lost, missed or in a panic before. Called before any other rank is told: a
+    /// rank that is told may leave, or panic, because of this panic.
+    #[cold]
     pub fn begin_to_panic(&self, rank: usize) {
-        // Release pairs with the Acquire load in `await_panic`.
-        self.record(rank).panicking.store(1, Ordering::Release);
+        let others = self.panicking(rank, |_| true).next().is_some();
+        let gave_up = others || self.any_lost() || self.first_missed().is_some();
+        // Release pairs with the Acquire load in `panics`.
+        self.record(rank).panicking.store(if gave_up { GAVE_UP } else { PANICS }, Ordering::Release);
+    }
+
+    /// [`JobMemory::begin_to_panic`]'s note of `rank`.
+    fn panics(&self, rank: usize) -> u32 {
+        // Pairs with the Release in `begin_to_panic`.
+        self.record(rank).panicking.load(Ordering::Acquire)
+    }
+
+    /// Ranks other than `own` that panic, by a note that is one of `which`, and have not ended.
+    fn panicking(&self, own: usize, which: impl Fn(u32) -> bool) -> impl Iterator<Item = usize> {
+        let is_panicking = move |rank: &usize| {
+            let note = self.panics(*rank);
+            *rank != own && note != 0 && note & AWAITED == 0 && which(note) && self.loss(*rank).is_none()
+        };
+        (0..self.ranks()).filter(is_panicking)
+    }
+
+    /// Whether `rank` has ended by a panic that began when another rank was lost, missed or in a panic.
+    pub fn panicked_later(&self, rank: usize) -> bool {
+        self.rank_state(rank) == RankState::Panicked && self.panics(rank) & GAVE_UP != 0
+    }
+
+    /// Whether `rank` has ended in a way that another rank may have caused: it left in order, or [panicked later](Self::panicked_later).
+    pub fn gave_up(&self, rank: usize) -> bool {
+        self.rank_state(rank) == RankState::Left || self.panicked_later(rank)
     }
 
     /// What `lost` finds about a lost rank: now, or when a rank that panics has ended. This waits for the end of panicking ranks other
@@ -698,18 +733,36 @@ impl JobMemory {
     /// why a rank has left.
     #[cold]
     pub fn await_panic(&self, own: usize, lost: impl Fn() -> Option<(usize, Loss)>) -> Option<(usize, Loss)> {
+        self.await_panics(own, |_| true, lost)
+    }
+
+    /// `own` panics, and is about to end. If another rank panicked before and no rank is lost yet, this waits for the end of that rank, as
+    /// [`JobMemory::await_panic`]: the others are then told of it.
+    #[cold]
+    pub fn await_first_panic(&self, own: usize) {
+        // A rank that panicked first does not wait: no two ranks wait for each other.
+        if self.panics(own) & GAVE_UP != 0 {
+            self.await_panics(own, |note| note == PANICS, || self.first_lost());
+        }
+    }
+
+    fn await_panics(
+        &self,
+        own: usize,
+        which: impl Fn(u32) -> bool,
+        lost: impl Fn() -> Option<(usize, Loss)>,
+    ) -> Option<(usize, Loss)> {
         let start = Instant::now();
-        // Pairs with the Release in `begin_to_panic`.
-        let panics = |rank: &usize| self.record(*rank).panicking.load(Ordering::Acquire) != 0;
-        let others = || (0..self.ranks()).filter(|rank| *rank != own && self.loss(*rank).is_none()).filter(panics);
         loop {
-            let ends = others().next().is_some();
+            let ends = self.panicking(own, &which).next().is_some();
             let found = lost();
             if found.is_some() || !ends {
                 return found;
             }
             if start.elapsed() > UNWOUND {
-                others().for_each(|rank| self.record(rank).panicking.store(0, Ordering::Relaxed));
+                for rank in self.panicking(own, &which) {
+                    self.record(rank).panicking.fetch_or(AWAITED, Ordering::Relaxed);
+                }
                 return None;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -69,6 +69,7 @@ fn note_places() {
             let place = info.location().map(ToString::to_string);
             // The thread may be about to end, and its variables gone.
             let _ = PLACE.try_with(|last| last.try_borrow_mut().map(|mut last| *last = place));
+            crate::thread::count_panic();
             before(info);
         }));
     });
@@ -132,10 +133,7 @@ impl Messages {
     #[cold]
     #[inline(never)]
     fn pass_on(&self, from: usize, caller: Caller, handler: String, panic: Box<dyn Any + Send>) -> ! {
-        // In virtual time nobody can wait for this rank's end.
-        if self.engine.networks.pace().is_none() {
-            self.engine.job.begin_to_panic(self.engine.rank);
-        }
+        self.engine.begin_to_panic();
         self.tell_caller(from, caller, handler, &*panic);
         self.engine.hand_out(from, TOLD);
         resume_unwind(panic)

@@ -296,9 +296,7 @@ impl Context {
             self.record(self.head.get(), "");
         }
         // Members that are told may leave.
-        if self.hub.engine.networks.pace().is_none() {
-            self.hub.engine.job.begin_to_panic(self.hub.engine.rank);
-        }
+        self.hub.engine.begin_to_panic();
         self.fail(&self.panic_error(doing, panic));
         self.tell_peers();
     }

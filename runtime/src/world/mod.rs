@@ -635,8 +635,14 @@ impl Drop for World {
             }
         }
         if std::thread::panicking() || panic.is_some() {
+            self.engine.unwind();
+            self.engine.job.await_first_panic(self.engine.rank);
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         } else {
+            // After `finish` nobody misses anybody.
+            if !self.engine.job.is_leaving(self.engine.rank) {
+                self.engine.miss_suspect();
+            }
             self.barrier.leave(&self.engine);
             self.exchange.show_end(&self.engine, &self.barrier);
             self.engine.job.leave(self.engine.rank);
@@ -647,10 +653,13 @@ impl Drop for World {
         self.engine.networks.notify_all();
         // Another host may report a failed rank during this wait. Then skip MPI_Finalize: it would wait for that rank.
         drop(self.hosts.take());
-        if let Some(session) = &mut *self.session
-            && let Some(missed) = self.engine.job.first_missed()
-        {
-            session.note_missed(missed);
+        if let Some(session) = &mut *self.session {
+            if let Some(missed) = self.engine.job.first_missed() {
+                session.note_missed(missed);
+            }
+            if self.engine.job.panicked_later(self.engine.rank) {
+                session.note_gave_up();
+            }
         }
         #[cfg(feature = "mpi")]
         if let Some(session) = &mut *self.mpi

@@ -31,11 +31,11 @@ impl World {
         self.engine.check_none_gone(doing)
     }
 
-    /// Notes for the launcher that this rank gives up because `rank` has ended what is collective: it may be about to leave.
+    /// Notes that `rank` has ended what this rank still needs: it may be about to leave. If both leave, the launcher names `rank`.
     #[doc(hidden)]
     #[cold]
-    pub fn miss(&self, rank: usize) {
-        self.engine.job.miss(rank);
+    pub fn suspect(&self, rank: usize) {
+        self.engine.suspect(rank);
     }
 
     /// Runs `body`, whose waits and errors then name this call: the name of a collective that is made of others. The
@@ -167,6 +167,13 @@ impl Progress {
     #[inline]
     pub fn check_own(&self, operation: &'static str) -> Result<()> {
         self.engine.check_own(operation)
+    }
+
+    /// Called in a panic before this rank ends what other ranks may need: they are told why.
+    #[doc(hidden)]
+    #[cold]
+    pub fn unwind(&self) {
+        self.engine.unwind();
     }
 
     /// As [`World::within`].

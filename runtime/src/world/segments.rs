@@ -247,10 +247,9 @@ impl Drop for Segment {
         if !self.engine.is_own() {
             return;
         }
-        // In virtual time no rank can wait for this one's end.
-        if std::thread::panicking() && self.engine.networks.pace().is_none() {
+        if std::thread::panicking() {
             // Peers find no segment from now on. They are told why.
-            self.engine.job.begin_to_panic(self.engine.rank);
+            self.engine.unwind();
         }
         if let Err(error) = self.end() {
             tracing::warn!(rank = self.engine.rank, number = self.number, %error, "a segment was not closed: its memory stays");

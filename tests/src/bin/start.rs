@@ -1,11 +1,14 @@
 //! Starts and ends, and nothing else: what a job costs, and a second program for jobs that must not mix two. Told
-//! `fail RANK` or `return RANK`, that rank ends with an error or with 0 while the others need it; `fail all`, every rank with
-//! the same error. `survive RANK`: that rank is killed, and the others go on and each tell how many they are; with `survive RANK FOLDER` in a
+//! `fail RANK`, `exit RANK` or `return RANK`, that rank ends with an error, exits with 3 or ends with 0 while the others need it; `fail all`,
+//! every rank with the same error. `ask segment`, `ask map`: rank 0 asks rank 1 for a segment that is closed or a map that is dropped, and ends
+//! with the error when rank 1 has ended with 0. With a last word `unwrap`, ranks panic on the error that they get because of another rank.
+//! `go on`: rank 1 goes on after such an error because of rank 2, which lives, and rank 3 fails. `survive RANK`: that rank is killed, and the others go on and each tell how many they are; with `survive RANK FOLDER` in a
 //! file there, too. `again N` starts N worlds in turn; `copies N` asks for N copies of this program, and rank 0 tells how many came.
 
 use std::path::Path;
+use std::time::Duration;
 
-use bellwether::{Error, World};
+use bellwether::{DistHashMap, Error, World};
 
 fn main() -> bellwether::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -14,9 +17,11 @@ fn main() -> bellwether::Result<()> {
         [_, how, rank, folder @ ..] if how == "survive" => {
             return survive(rank.parse().expect("a number"), folder.first().map(Path::new));
         }
+        [_, how, what, last @ ..] if how == "ask" => return ask_in_vain(what == "map", !last.is_empty()),
+        [_, how, last] if how == "go" && last == "on" => return go_on_without_a_map(),
         _ => World::start()?,
     };
-    if let [_, how, rank] = &arguments[..] {
+    if let [_, how, rank, last @ ..] = &arguments[..] {
         match how.as_str() {
             "fail" if rank == "all" => {
                 world.barrier()?;
@@ -34,10 +39,62 @@ fn main() -> bellwether::Result<()> {
                     println!("{} copies", world.size());
                 }
             }
+            "exit" if rank.parse() == Ok(world.rank()) => std::process::exit(3),
             "return" if rank.parse() == Ok(world.rank()) => return Ok(()),
-            _ => world.barrier()?,
+            _ if last.is_empty() => world.barrier()?,
+            _ => world.barrier().unwrap(),
         }
     }
+    world.finish()
+}
+
+/// The first key that belongs to `rank`.
+fn key_of(rank: usize, map: &DistHashMap<'_, u64, u64>) -> u64 {
+    (0..).find(|key| map.owner(key) == rank).expect("each rank has some")
+}
+
+fn ask_in_vain(by_map: bool, unwraps: bool) -> bellwether::Result<()> {
+    let world = World::start()?;
+    let (bell, segment, map) = (world.bell()?, world.segment(64)?, DistHashMap::new(&world)?);
+    let (number, process) = (world.allgather(&[segment.number()])?[1], world.allgather(&[std::process::id()])?[1]);
+    if world.rank() != 0 {
+        drop((segment, map));
+        bell.ring(0)?;
+        // Until rank 0 was told.
+        return bell.wait(1).map(drop);
+    }
+    bell.wait(1)?;
+    let told = if by_map { map.get(&key_of(1, &map)).map(drop) } else { world.put_segment(1, number, 0, &[1]) };
+    bell.ring(1)?;
+    while Path::new(&format!("/proc/{process}")).exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if unwraps {
+        told.as_ref().unwrap();
+    }
+    told
+}
+
+fn go_on_without_a_map() -> bellwether::Result<()> {
+    let world = World::start()?;
+    let (bell, map) = (world.bell()?, DistHashMap::new(&world)?);
+    match world.rank() {
+        1 => {
+            bell.wait(1)?;
+            map.get(&key_of(2, &map)).expect_err("rank 2 has dropped it");
+            bell.ring(3)?;
+        }
+        2 => {
+            drop(map);
+            bell.ring(1)?;
+        }
+        3 => {
+            bell.wait(1)?;
+            return Err(Error::InvalidArgument { operation: "start", why: "as asked".into() });
+        }
+        _ => {}
+    }
+    world.barrier()?;
     world.finish()
 }
 

@@ -159,6 +159,10 @@ impl Exchange for Pmi1 {
         value.ok_or_else(|| self.wire.wrong(format!("the launcher has no value of rank {from} for {key}")))
     }
 
+    fn asks_missed(&self) -> bool {
+        self.asks_missed
+    }
+
     fn note_missed(&mut self, rank: usize) {
         self.missed = Some(rank);
     }

@@ -199,13 +199,15 @@ impl Driven {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::VecDeque;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use super::super::super::operation::Operation;
+    use super::super::Stream;
     use super::super::queued::Kept;
     use crate::error::{Error, Loss, Result};
     use crate::transport::sim::Config;
-    use crate::{Settings, Simulated, Threads, Transport, transport};
+    use crate::{Settings, Simulated, Threads, Transport, World, transport};
 
     /// Nothing is in flight, so the network alone would say that all is in effect.
     #[test]
@@ -259,5 +261,49 @@ mod tests {
             Ok(())
         });
         ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("runs"));
+    }
+
+    /// A segment of rank 1, which lives, is not there when rank 2 is gone.
+    #[test]
+    fn a_context_is_told_which_rank_is_gone_when_a_segment_is_not_there() {
+        let each = |over| [None, Some(Loss::Signaled(9))].map(|death| (over, death));
+        for (transport, death) in [Transport::Auto, Transport::ShmContract].into_iter().flat_map(each) {
+            let settings = Settings { transport, heap_limit: Some(1 << 20), ..Settings::default() };
+            let [asked, told] = [const { AtomicBool::new(false) }; 2];
+            let serve = |world: &World, until: &AtomicBool| {
+                while !until.load(Ordering::Acquire) {
+                    let _ = world.poll();
+                }
+            };
+            let ranks =
+                Threads::new(3).settings(settings).deadline(Duration::from_secs(60)).run(|world| -> Result<()> {
+                    let (context, job) = (world.engine().open_context()?, &world.engine().job);
+                    let put = || context.put_segment(Stream::locate_segment, "a test", (1, 7), 0, &[1]);
+                    match world.rank() {
+                        0 => {
+                            let none = put();
+                            assert!(matches!(none, Err(Error::NoSegment { rank: 1, number: 7, .. })), "{none:?}");
+                            asked.store(true, Ordering::Release);
+                            while job.loss(2).is_none() {
+                                std::thread::yield_now();
+                            }
+                            let (lost, why) = (put(), death.unwrap_or(Loss::Left));
+                            assert!(
+                                matches!(lost, Err(Error::PeerLost { rank: 2, cause, .. }) if cause == why),
+                                "{lost:?}"
+                            );
+                            assert_eq!(job.first_missed(), death.is_none().then_some(2));
+                            told.store(true, Ordering::Release);
+                        }
+                        1 => serve(world, &told),
+                        _ => {
+                            serve(world, &asked);
+                            death.into_iter().for_each(|cause| job.mark_lost(2, cause));
+                        }
+                    }
+                    Ok(())
+                });
+            ranks.expect("ranks start").into_iter().for_each(|rank| rank.expect("runs"));
+        }
     }
 }

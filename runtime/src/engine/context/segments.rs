@@ -305,21 +305,6 @@ impl Stream {
         is_gone || (self.network.is_some() && self.cuts.contains(rank))
     }
 
-    /// Checks that a range of a segment is there.
-    ///
-    /// # Errors
-    /// As [`Stream::put_segment`].
-    pub(crate) fn find_segment(
-        &self,
-        doing: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
-        len: usize,
-    ) -> Result<()> {
-        self.locate_segment(doing, (rank, number), offset, len, false).map(drop)
-    }
-
     /// Where bytes of a segment are reached, but for a reserved one: a [`Locate`].
     #[inline]
     pub(crate) fn locate_segment(
@@ -339,8 +324,12 @@ impl Stream {
         self.locate_apart(doing, (rank, number), offset, len, by_network)
     }
 
+    /// [`Stream::locate_segment`] where [`MappedSegments::reach`] does not find the bytes.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`Stream::check_own`] and [`Stream::find_over_network`].
     #[cold]
-    fn locate_apart(
+    pub(super) fn look_up(
         &self,
         doing: &'static str,
         (rank, number): (usize, u32),
@@ -403,7 +392,7 @@ impl Stream {
                     && number != BY_ADDRESS
                     && self.driven().networks.to(rank).known(rank, number).is_none() =>
             {
-                Err(Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() })
+                Err(self.no_segment(doing, rank, number))
             }
             outcome => outcome,
         }

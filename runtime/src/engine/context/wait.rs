@@ -7,9 +7,11 @@ use super::super::Engine;
 use super::super::operation::Operation;
 use super::super::remote_access::{EVENTS, RemoteAccess};
 use super::super::wait::Patience;
+use super::segments::Access;
 use super::{ApartNetworks, Driven, Identity, Network, Stream};
 use crate::error::{CalledAt, Error, Loss, Result};
 use crate::membership::liveness::{SimulatedPeers, View};
+use crate::memory::layout::SEGMENTS_FIRST;
 use crate::sleep::Fences;
 use crate::thread::token;
 use crate::transport;
@@ -96,11 +98,42 @@ impl Stream {
     fn check_loss(&self, rank: usize, doing: &'static str) -> Result<()> {
         let Some(cause) = self.job.loss(rank) else { return Ok(()) };
         let first = || self.cuts.first_lost(&self.job);
-        let (rank, cause) = match cause {
-            Loss::Left => self.job.await_panic(self.rank, first).unwrap_or((rank, cause)),
-            cause => (rank, cause),
+        let (rank, cause) = match self.job.gave_up(rank) {
+            true => self.job.await_panic(self.rank, first).unwrap_or((rank, cause)),
+            false => (rank, cause),
         };
         Err(self.told(Error::PeerLost { rank, cause, doing: doing.into() }))
+    }
+
+    /// As [`Stream::look_up`], with the error of [`Stream::no_segment`].
+    #[cold]
+    pub(super) fn locate_apart(
+        &self,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        len: usize,
+        by_network: bool,
+    ) -> Result<Access<'_>> {
+        self.look_up(doing, (rank, number), offset, len, by_network).map_err(|error| match error {
+            Error::NoSegment { .. } if number as usize >= SEGMENTS_FIRST => self.no_segment(doing, rank, number),
+            error => error,
+        })
+    }
+
+    /// As [`Engine::no_segment`].
+    #[cold]
+    pub(super) fn no_segment(&self, doing: &'static str, rank: usize, number: u32) -> Error {
+        let first = || self.cuts.first_lost(&self.job);
+        let has_left = |rank| self.job.loss(rank) == Some(Loss::Left) && !self.cuts.is_accepted(rank);
+        let left = || self.job.first_to_leave(has_left).map(|rank| (rank, Loss::Left));
+        match self.job.await_panic(self.rank, first).or_else(left) {
+            Some((rank, cause)) => self.told(Error::PeerLost { rank, cause, doing: doing.into() }),
+            None => {
+                self.cuts.suspect(rank, self.node.status(self.rank).entered.load(Ordering::Relaxed));
+                Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() }
+            }
+        }
     }
 
     /// As [`Failures::told`](crate::engine::failures::Failures::told).

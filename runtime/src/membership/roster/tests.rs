@@ -130,4 +130,37 @@ fn the_end_of_a_rank_that_panics_is_waited_for() {
         None
     );
     assert_eq!(looks.get(), 1);
+    // It is no reason for another panic, and panics itself because of that one.
+    job.begin_to_panic(2);
+    job.mark_lost(2, Loss::Panicked);
+    job.begin_to_panic(1);
+    job.mark_lost(1, Loss::Panicked);
+    assert_eq!([2, 1].map(|rank| job.panicked_later(rank)), [false, true]);
+}
+
+#[test]
+fn a_rank_that_panics_because_of_another_ends_after_it() {
+    let job = JobMemory::create(4, &Settings::default()).expect("a job");
+    job.begin_to_panic(1);
+    job.begin_to_panic(2);
+    // The one that panicked first waits for nobody.
+    job.await_first_panic(1);
+    assert_eq!(job.first_lost(), None);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            job.mark_lost(1, Loss::Panicked);
+        });
+        job.await_first_panic(2);
+        assert_eq!(job.first_lost(), Some((1, Loss::Panicked)));
+    });
+    job.mark_lost(2, Loss::Panicked);
+    assert_eq!([1, 2].map(|rank| job.panicked_later(rank)), [false, true]);
+    // Of two that panic because of a third, none waits for the other.
+    let job = JobMemory::create(4, &Settings::default()).expect("a job");
+    job.leave(0);
+    job.miss(0);
+    [1, 2].iter().for_each(|rank| job.begin_to_panic(*rank));
+    job.await_first_panic(2);
+    assert_eq!(job.first_lost(), None);
 }

@@ -288,7 +288,7 @@ fn engine<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
             })
         }
         "segment" => {
-            let own = world.segment_all(4096)?;
+            let (own, context) = (world.segment_all(4096)?, world.context()?);
             Box::new(move |round| {
                 let (to, bytes, mut came) = (to(round), [round as u8; 256], [0; 256]);
                 world.put_segment_bell(next, own.number(), 0, &bytes, &bell)?;
@@ -297,8 +297,14 @@ fn engine<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
                 if round % APART == 0 {
                     let part = world.segment(512)?;
                     let number = world.allgather(&[part.number()])?[to];
-                    world.put_segment(to, number, 0, &bytes)?;
-                    world.get_segment(to, number, 0, &mut came)?;
+                    if round % (2 * APART) == 0 {
+                        world.put_segment(to, number, 0, &bytes)?;
+                        world.get_segment(to, number, 0, &mut came)?;
+                    } else {
+                        context.put_segment(to, number, 0, &bytes)?;
+                        context.get_segment(to, number, 0, &mut came)?;
+                        context.flush(to)?;
+                    }
                     world.barrier()?;
                     part.close()?;
                 }

@@ -1,8 +1,10 @@
 //! The program of `ci/faults`: ranks that repeat one kind of call until one of the ranks meets a fault.
 //!
-//! `faulty FOLDER KIND ROUNDS [FAULT RANK ROUND DELAY]`. `FAULT` happens at `RANK`, `DELAY` microseconds after it has come to
+//! `faulty FOLDER KIND ROUNDS [FAULT RANK ROUND DELAY] [unwrap]`. `FAULT` happens at `RANK`, `DELAY` microseconds after it has come to
 //! `ROUND`, or to `start` or `finish`. A signal, `exit3` and `exit0` come from another thread, so that they hit the rank
 //! wherever it is; `panic`, `leave` and `handler` (which panics at `RANK`, called from the next rank) happen at the round.
+//!
+//! With `unwrap` the other ranks panic on the error that they get in a world; else they return it.
 //!
 //! In a world that survives (`BELLWETHER_SURVIVE=on`) the remaining ranks then agree on which ranks are gone, work on as a team, and finish.
 //!
@@ -33,7 +35,9 @@ const APART: u64 = 8;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, kind, rounds, fault @ ..] = arguments.as_slice() else { return usage() };
+    let unwraps = arguments.last().is_some_and(|last| last == "unwrap");
+    let arguments = &arguments[..arguments.len() - usize::from(unwraps)];
+    let [folder, kind, rounds, fault @ ..] = arguments else { return usage() };
     let (folder, Ok(rounds)) = (PathBuf::from(folder), rounds.parse()) else { return usage() };
     // The second is that of mpirun.
     let number = std::env::var("BELLWETHER_RANK").or_else(|_| std::env::var("OMPI_COMM_WORLD_RANK"));
@@ -43,7 +47,7 @@ fn main() -> ExitCode {
         [way, rank, round, delay] => Fault::parse(&folder, way, rank, round, delay),
         _ => return usage(),
     };
-    let run = Run { folder: &folder, kind, rounds, fault: fault.as_ref(), own };
+    let run = Run { folder: &folder, kind, rounds, fault: fault.as_ref(), own, unwraps };
     match run.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("faulty FOLDER KIND ROUNDS [FAULT RANK ROUND DELAY]");
+    eprintln!("faulty FOLDER KIND ROUNDS [FAULT RANK ROUND DELAY] [unwrap]");
     ExitCode::from(2)
 }
 
@@ -156,6 +160,7 @@ struct Run<'a> {
     rounds: u64,
     fault: Option<&'a Fault>,
     own: Option<usize>,
+    unwraps: bool,
 }
 
 impl Run<'_> {
@@ -188,7 +193,7 @@ impl Run<'_> {
                 let world = World::start()?;
                 let leaves = self.run_world(&world, || kinds::step(kind, &world))?;
                 if !leaves {
-                    world.finish()?;
+                    self.unwrap_if_asked(world.finish())?;
                 }
                 leaves
             }
@@ -266,17 +271,28 @@ impl Run<'_> {
 
     /// All rounds of a world; whether this rank is to leave.
     fn work<'w>(&self, world: &'w World, make: impl FnOnce() -> Result<kinds::Step<'w>>) -> Result<bool> {
-        let mut step = make()?;
+        let mut step = self.unwrap_if_asked(make())?;
         let leaves = self.rounds(|round| {
-            self.call_what_panics(world, round)?;
-            step(round)?;
-            if round % APART == 0 { world.barrier() } else { Ok(()) }
+            self.unwrap_if_asked(self.call_what_panics(world, round))?;
+            self.unwrap_if_asked(step(round))?;
+            if round % APART == 0 { self.unwrap_if_asked(world.barrier()) } else { Ok(()) }
         })?;
         if !leaves {
             // No rank drops memory that another rank may still access.
-            world.barrier()?;
+            self.unwrap_if_asked(world.barrier())?;
         }
         Ok(leaves)
+    }
+
+    /// Panics on an error if the ranks are told to; the world and all that the kind of call has made unwind.
+    fn unwrap_if_asked<T>(&self, outcome: Result<T>) -> Result<T> {
+        if self.unwraps
+            && let Err(error) = &outcome
+        {
+            self.note("error", &error.to_string());
+            panic!("{error}");
+        }
+        outcome
     }
 
     /// All rounds; whether this rank is to leave.
