@@ -541,6 +541,22 @@ mod tests {
         assert_eq!(missed_in_the_end(false, dies), None, "another rank has died");
     }
 
+    /// A rank that goes on before is the first of which the others hear.
+    #[test]
+    fn the_supervisor_tells_of_a_process_that_the_kernel_does_not_find() {
+        let ranks = Threads::new(2).deadline(Duration::from_secs(60)).run(|world| {
+            let job = &world.engine().job;
+            job.set_supervised();
+            if world.rank() == 0 {
+                return Some(world.engine().segments.mapped().loss_of(1));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            job.mark_lost(1, Loss::Signaled(9));
+            None
+        });
+        assert_eq!(ranks.expect("ranks start")[0], Some((1, Loss::Signaled(9))));
+    }
+
     /// Whether the roster says that rank 0 panicked because of rank 1, after `act` of rank 0.
     fn panicked_later(act: impl Fn(&Engine) + Sync) -> bool {
         let over = AtomicBool::new(false);

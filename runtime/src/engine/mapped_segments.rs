@@ -4,10 +4,12 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use super::routes::Routes;
 use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
+use crate::membership::liveness::SUPERVISED_GRACE;
 use crate::membership::nodes::Nodes;
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SlotLayout};
 use crate::memory::node::NodeMemory;
@@ -251,7 +253,7 @@ impl MappedSegments {
             Ok(()) => Ok(Attached::Done),
             Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
             Err(Refused::Gone) => {
-                let cause = self.job.loss(rank).unwrap_or(Loss::Unknown);
+                let (rank, cause) = self.loss_of(rank);
                 let error = Error::PeerLost { rank, cause, doing: operation.into() };
                 self.job.miss_as_told(&error);
                 Err(error)
@@ -262,6 +264,18 @@ impl MappedSegments {
                 Ok(Attached::NotAllowed)
             }
         }
+    }
+
+    /// The loss of `rank`, whose process the kernel does not find any more, or the one that it may have given up because of. Waits until
+    /// the supervisor, if there is one, has entered it: else this rank would be the first of which the others hear.
+    #[cold]
+    pub(super) fn loss_of(&self, rank: usize) -> (usize, Loss) {
+        let start = Instant::now();
+        while self.job.supervised() && self.job.loss(rank).is_none() && start.elapsed() < SUPERVISED_GRACE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let first = self.job.first_lost().filter(|_| self.job.gave_up(rank));
+        first.unwrap_or_else(|| (rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
     }
 
     /// Where `len` bytes at `address` of `rank`, which is mapped, are in its slot, if they are symmetric static data.

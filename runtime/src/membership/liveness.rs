@@ -17,7 +17,7 @@ use crate::sleep;
 const GRACE: Duration = Duration::from_millis(200);
 /// As [`GRACE`], for a rank of this host whose supervisor waits for the rank's process: the supervisor always reports the end, as soon as it gets a
 /// processor. Chosen.
-const SUPERVISED_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const SUPERVISED_GRACE: Duration = Duration::from_secs(2);
 
 /// The state of ranks as a simulated network knows it. The network knows it at once, so no rank waits for the roster.
 pub trait SimulatedPeers {
