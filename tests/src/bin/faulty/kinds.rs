@@ -288,7 +288,7 @@ fn engine<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
             })
         }
         "segment" => {
-            let (own, context) = (world.segment_all(4096)?, world.context()?);
+            let own = world.segment_all(4096)?;
             Box::new(move |round| {
                 let (to, bytes, mut came) = (to(round), [round as u8; 256], [0; 256]);
                 world.put_segment_bell(next, own.number(), 0, &bytes, &bell)?;
@@ -301,6 +301,8 @@ fn engine<'w>(kind: &str, world: &'w World) -> Result<Step<'w>> {
                         world.put_segment(to, number, 0, &bytes)?;
                         world.get_segment(to, number, 0, &mut came)?;
                     } else {
+                        // Not for longer: as long as there is a context, no rank knows that nobody will ring.
+                        let context = world.context()?;
                         context.put_segment(to, number, 0, &bytes)?;
                         context.get_segment(to, number, 0, &mut came)?;
                         context.flush(to)?;
