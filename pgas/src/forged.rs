@@ -514,7 +514,9 @@ mod tests {
     fn no_bits_reach_it_over_a_network() {
         let mut settings = Settings::default();
         settings.transport = Transport::ShmContract;
-        all_well("contract", || Threads::new(2).settings(settings).run(|world| attack(world, 20_000)));
+        all_well("contract", || Threads::new(2).settings(settings.clone()).run(|world| attack(world, 20_000)));
+        settings.transport = Transport::Tcp;
+        all_well("TCP", || Threads::new(2).settings(settings).run(|world| attack(world, 4_000)));
         all_well("simulated", || Simulated::new(Config::new(3, 7).wild()).run(|world| attack(world, 20_000)));
         let nodes = Config::new(3, 7).shared_nodes(&[2]).wild();
         all_well("simulated nodes", || Simulated::new(nodes).run(|world| attack(world, 20_000)));

@@ -166,7 +166,7 @@ fn sum(words: &[u64]) -> u64 {
 
 /// The exchange of the ghost rows of a square array of `f64`, beside the quicker of two programs by hand: memcpy of the border into
 /// memory of the neighbour's and a flag there, where rows are read where they landed; or a flag, memcpy of the neighbour's border, and a
-/// flag back. Each writes a word of each line of its border before, and reads one of each line that came, as a stencil would.
+/// flag back. Each writes a word of each line of its two borders before, and reads one of each line that came, as a stencil would.
 ///
 /// # Errors
 /// Those of the runtime.
@@ -196,9 +196,11 @@ pub fn exchange(session: &Session, size: usize) -> Result<Vec<Measured>> {
                     write_row(&mut local[row * side..][..side]);
                 }
                 array.exchange()?;
-                let local = array.local();
-                read_row(&local[..side]);
-                read_row(&local[(rows - 1) * side..]);
+                for (_, below) in bare.neighbours() {
+                    // From a rank that has this one below comes the upper row.
+                    let row = [rows - 1, 0][below];
+                    read_row(&array.local()[row * side..][..side]);
+                }
             }
             Ok(())
         },
