@@ -90,6 +90,8 @@ pub mod raw;
 mod send;
 mod shape;
 mod signal;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod traffic;
 mod types;
 mod vectors;
