@@ -535,7 +535,8 @@ int LAPI_Setcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val);
 #define LAPI_MSG_INVALID 4
 /*
  * Sets a counter to 0, and names the `num_dest` tasks at `dest_list` whose messages it waits for. From now on `dest_status[i]` is the
- * state of task `dest_list[i]`, until LAPI_Setcntr, or a LAPI_Nopoll_wait that succeeds.
+ * state of task `dest_list[i]`, until LAPI_Setcntr, or a LAPI_Nopoll_wait that succeeds. A wait for the counter ends with
+ * LAPI_ERR_PEER_LOST if a task of the list has left and the counter cannot reach the value without its message.
  */
 int LAPI_Setcntr_wstatus(lapi_handle_t hndl, lapi_cntr_t *cntr, int num_dest, uint *dest_list, int *dest_status);
 /*

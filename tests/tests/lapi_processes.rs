@@ -74,6 +74,8 @@ fn what_waits_for_a_task_that_left_ends() {
         let lines = ["barrier: task 0 goes on", "barrier: task 1 goes on", "barrier: task 2 goes on"];
         prints("barrier", 4, settings, &lines);
         prints("owes", 3, settings, &["owes: task 1 goes on"]);
+        prints("sent", 2, settings, &["sent: all has come"]);
+        prints("named", 3, settings, &["named: task 0 was told"]);
     }
 }
 

@@ -147,6 +147,10 @@ fn what_waits_for_a_task_that_left_ends() {
             }
             simulate(4).build(|builder| departures::a_barrier_without_a_task(builder, None, |_| {})).expect("runs");
             simulate(2).build(departures::a_task_that_is_alone).expect("runs");
+            let sent = |builder| departures::what_a_task_sent_before_it_left(builder, true, |_| {});
+            simulate(2).build(sent).expect("runs");
+            let named = |builder| departures::a_counter_of_named_tasks(builder, false, |_| {});
+            simulate(3).build(named).expect("runs");
         }
     });
 }

@@ -92,6 +92,18 @@ fn no_living_task_waits_in_a_barrier_for_one_that_gave_it_up() {
 }
 
 #[test]
+fn what_a_task_sent_before_it_left_arrives() {
+    everywhere("sent before", 2, |builder, _| departures::what_a_task_sent_before_it_left(builder, false, |_| {}));
+}
+
+#[test]
+fn a_wait_for_named_tasks_ends_when_one_leaves() {
+    everywhere("named tasks", 3, |builder, _| departures::a_counter_of_named_tasks(builder, false, |_| {}));
+    let _guard = watchdog::guard("named tasks, asleep", LIMIT);
+    Threads::new(3).build(|builder| departures::a_counter_of_named_tasks(builder, true, |_| {})).expect("runs");
+}
+
+#[test]
 fn a_task_that_is_alone_waits_for_no_counter() {
     everywhere("alone", 2, |builder, _| departures::a_task_that_is_alone(builder));
 }

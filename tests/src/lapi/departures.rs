@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut, without_provenance};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, Failure, Lapi, codes};
@@ -134,6 +136,13 @@ pub fn what_a_task_owes(builder: Builder, owes: Owes, told: Told, gate: Option<&
                 // SAFETY: the counter is valid.
                 let later = unsafe { raw::waitcntr(handle, &*other, 1, null_mut()) };
                 assert_eq!([later, raw::fence(handle)], [codes::PEER_LOST; 2], "{owes:?}, {told:?}");
+                watchdog::at(format!("{owes:?}, {told:?}: a fence without the task"));
+                ok(raw::purge_totask(handle, 2), "purge");
+                // The errors of what was under way.
+                while raw::probe(handle) != codes::SUCCESS {}
+                ok(raw::fence(handle), "nothing is expected of a purged task");
+                ok(raw::resume_totask(handle, 2), "resume");
+                assert_eq!(raw::fence(handle), codes::PEER_LOST, "{owes:?}, {told:?}");
             }
             // SAFETY: nothing is read or written, and the counter is task 1's.
             let put = unsafe {
@@ -210,6 +219,99 @@ pub fn a_barrier_without_a_task(builder: Builder, gate: Option<&AtomicBool>, say
         wait(handle, &counter, left as i32 - 1, "the living");
     }
     say(&format!("barrier: task {me} goes on"));
+    drop(lapi);
+}
+
+/// The program of one of two tasks. Task 1 sends messages and leaves at once. Task 0 takes longer for each than a turn of its wait lasts, and
+/// gets all of them: a turn that ends amid messages has not found that nothing comes.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn what_a_task_sent_before_it_left(builder: Builder, virtual_time: bool, say: fn(&str)) {
+    const MESSAGES: usize = 100;
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no handler uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    let takes = lapi.handler(1, move |_, _| {
+        if !virtual_time {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Answer::discard()
+    });
+    takes.expect("an index of the table");
+    let arrived = Arc::new(Counter::new());
+    lapi.target_event(1, &arrived).expect("an index of the table");
+    ok(raw::senv(handle, raw::query::INTERRUPT_SET, 0), "polling mode");
+    lapi.gfence().expect("both are there");
+    if lapi.rank() == 1 {
+        watchdog::at("messages before it leaves");
+        (0..MESSAGES).for_each(|_| lapi.message(0, 1).data(vec![1; 4000]).target(1).send().expect("sends"));
+        return;
+    }
+    watchdog::at("messages of a task that leaves");
+    assert_eq!(lapi.wait(&arrived, MESSAGES as i32), Ok(0), "of {MESSAGES}: {} left", arrived.value());
+    assert_eq!(lapi.wait(&arrived, 1), Err(Code(codes::PEER_LOST)));
+    say("sent: all has come");
+}
+
+/// The program of one of three tasks. Task 2 leaves and has sent nothing. Task 0 waits for counters that only named tasks move: it hears of the loss
+/// where the counter cannot reach its value without task 2, and not before. Meanwhile task 1 lives.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn a_counter_of_named_tasks(builder: Builder, asleep: bool, say: fn(&str)) {
+    // Both outlive the handle.
+    let (counter, mut states) = (Box::new(Counter::new()), Box::new([0; 3]));
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no handler uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    let counters = all(handle, counter.address() as u64);
+    let states = states.as_mut_ptr();
+    let name = |tasks: &[u32]| {
+        // SAFETY: room for three states, which outlive the handle.
+        ok(unsafe { raw::setcntr_wstatus(handle, &*counter, tasks.len() as i32, tasks.as_ptr(), states) }, "wstatus");
+    };
+    let tell = |to: usize| {
+        // SAFETY: nothing is read or written, and the counter is task `to`'s.
+        let put = unsafe {
+            let counter = counters[to] as usize as *const Counter;
+            raw::put(handle, to as u32, 0, null_mut(), null(), counter, null(), null())
+        };
+        ok(put, "a counter of another task");
+    };
+    let told = if asleep { Told::Asleep } else { Told::Waiting };
+    if lapi.rank() == 0 {
+        name(&[2, 1, 1]);
+    }
+    lapi.gfence().expect("all are there");
+    match lapi.rank() {
+        0 => {
+            watchdog::at("two messages of a task that lives");
+            for _ in 0..2 {
+                tell(1);
+                ok(outcome(handle, Told::Waiting, &counter), "task 1 still moves it");
+            }
+            watchdog::at("a message of a task that has left");
+            assert_eq!(outcome(handle, told, &counter), codes::PEER_LOST);
+            let failure = Failure::last(codes::PEER_LOST).expect("it has a text");
+            assert_eq!(failure.task, Some(2), "{}", failure.text);
+            watchdog::at("one of two");
+            name(&[1, 2]);
+            tell(1);
+            ok(outcome(handle, told, &counter), "task 1 is enough");
+            // That is for this counter: others are waited for.
+            // SAFETY: a valid counter.
+            ok(unsafe { raw::setcntr(handle, &*counter, 0) }, "setcntr");
+            tell(1);
+            ok(outcome(handle, told, &counter), "a counter whose tasks are not named");
+            say("named: task 0 was told");
+        }
+        1 => (0..4).for_each(|_| {
+            wait(handle, &counter, 1, "task 0 asks");
+            tell(0);
+        }),
+        _ => {}
+    }
     drop(lapi);
 }
 

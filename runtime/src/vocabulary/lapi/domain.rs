@@ -355,14 +355,20 @@ impl Domain {
 }
 
 impl Domain {
+    /// Whether no fence of this task waits for an answer. A purged task that is gone gives none.
+    fn is_fenced(&self) -> bool {
+        let answers = |task: usize| !(self.purged[task].get() && self.world.engine().failures.is_gone(task));
+        self.traffic.is_fenced() || self.traffic.first_asked(answers).is_none()
+    }
+
     /// The outcome of a wait for tasks of which `find` finds one that is gone, when two turns have passed since the wait has `seen` that task
     /// gone: between two turns all that it had sent is delivered.
-    fn is_left_alone(
+    pub(super) fn is_left_alone<R>(
         &self,
         doing: &'static str,
         seen: &mut Option<(usize, u64)>,
         find: impl FnOnce(&dyn Fn(usize) -> bool) -> Option<usize>,
-    ) -> Option<Result<(), i32>> {
+    ) -> Option<Result<R, i32>> {
         let engine = self.world.engine();
         if !engine.failures.any_gone() {
             return None;
@@ -454,6 +460,10 @@ fn wait_for<const TELL: bool, R>(
                     domain.turns.set(domain.turns.get() + 1);
                     domain.end_lost();
                 }
+                // These turns may have brought what the wait is for.
+                if is_over && let Some(outcome) = ready(domain) {
+                    return Ok(outcome);
+                }
                 if TELL {
                     domain.take_fault()?;
                     if is_over { domain.check_not_alone(doing) } else { domain.check_not_left(doing) }?;
@@ -519,11 +529,12 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     drop(domain);
     let mut seen = None;
     wait_apart(handle, "fence", |domain| {
-        if domain.traffic.is_fenced() && domain.owed.is_answered() {
+        if domain.is_fenced() && domain.owed.is_answered() {
             return Some(domain.check_not_left("fence"));
         }
         domain.is_left_alone("fence", &mut seen, |is_gone| {
-            domain.traffic.first_asked(is_gone).or_else(|| domain.owed.tasks().find(|task| is_gone(*task)))
+            let is_missed = |task: usize| is_gone(task) && !domain.purged[task].get();
+            domain.traffic.first_asked(is_missed).or_else(|| domain.owed.tasks().find(|task| is_missed(*task)))
         })
     })?
 }

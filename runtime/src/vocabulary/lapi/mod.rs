@@ -52,7 +52,8 @@
 //! transfer and the text. Calls that send leave the code to the next call.
 //!
 //! A task that dies ends every wait of the others with [`codes::PEER_LOST`]. One that leaves without `Term` does so for the tasks that it owes an
-//! answer to a message or a request; for others it is no error of a wait, unless it was the last other task.
+//! answer to a message or a request, and for waits for a counter for which [`raw::setcntr_wstatus`] has named it; for others it is no error of a
+//! wait, unless it was the last other task.
 //!
 //! Data of up to 8 KiB travels with the header; a message with 24 bytes of user header and data fits in a cache line. Longer data stays at
 //! its origin until the target fetches it to its place: from a task of the same node by a copy, if it is mapped static data, and by the
@@ -90,6 +91,8 @@ pub mod raw;
 mod send;
 mod shape;
 mod signal;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod traffic;
 mod types;
 mod vectors;

@@ -5,6 +5,9 @@ use super::port::Entered;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
 use super::{Counter, codes, port};
 
+/// What a wait for a counter does, in errors.
+const WAITING: &str = "waiting for a counter";
+
 /// A counter's record of the tasks that it waits for.
 pub(super) struct Statuses {
     tasks: Box<[u32]>,
@@ -35,6 +38,29 @@ impl Domain {
         if !self.statuses.borrow().is_empty() {
             self.find_received(counter, from);
         }
+    }
+
+    /// The first task for which a counter waits in vain: too many of the tasks that [`setcntr_wstatus`] has named are gone without their
+    /// message, so the counter cannot reach `value`.
+    #[cold]
+    fn first_missed(&self, counter: &Counter, value: i32, is_gone: &dyn Fn(usize) -> bool) -> Option<usize> {
+        let statuses = self.statuses.borrow();
+        let Statuses { tasks, states } = statuses.get(&(counter.address() as u64))?;
+        let (mut missed, mut most) = (None, i64::from(counter.value()));
+        for (place, task) in tasks.iter().enumerate() {
+            let task = *task as usize;
+            // SAFETY: the caller of `setcntr_wstatus` guarantees as many states, until they are given up.
+            let is_awaited = unsafe { *states.add(place) } == msg_status::INITIAL;
+            // The program may have written the state of a task that is none.
+            if is_awaited && task < self.world.size() {
+                if is_gone(task) {
+                    missed.get_or_insert(task);
+                } else {
+                    most += 1;
+                }
+            }
+        }
+        missed.filter(|_| most < i64::from(value))
     }
 
     #[cold]
@@ -70,6 +96,10 @@ fn code(outcome: Result<(), i32>) -> i32 {
 /// `LAPI_Setcntr_wstatus`: sets a counter to 0, and names the `num_dest` tasks at `dest` whose messages it waits for. From now on
 /// `dest_status[i]` is the state of task `dest[i]`, one of [`msg_status`]: the task has received its message when an increment of the
 /// counter has come from it. A task that is in the list twice waits for two. With `dest` null, no states are kept.
+///
+/// If a task of the list leaves without its message, and the counter cannot reach the value of a wait without that, the wait ends with
+/// [`codes::PEER_LOST`]. Name the tasks for that: of another counter nobody knows who moves it, and a wait for it ends only when all other
+/// tasks have left.
 ///
 /// The states are given up by the next call of this or of [`setcntr`](super::raw::setcntr) with the counter, by a [`nopoll_wait`] for
 /// it that succeeds, and by `Term`.
@@ -119,7 +149,7 @@ pub unsafe fn setcntr_wstatus(
 ///
 /// [`codes::CNTR_VAL`]: `value` is not above 0. [`codes::MULTIPLE_WAITERS`]: another thread is in this call with the same counter.
 /// [`codes::TGT_PURGED`]: a task was purged meanwhile; the counter is as it was. The code of something that was wrong with a message, and
-/// [`codes::PEER_LOST`], come within a second.
+/// [`codes::PEER_LOST`], come within a second, or within two for a task that [`setcntr_wstatus`] has named.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
@@ -137,6 +167,7 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         let purges = domain.purges.get();
         let sleeps = domain.has_interrupts();
         drop(domain);
+        let mut missed = None;
         let outcome = if sleeps {
             own.sleep_until(value, |is_late| {
                 let domain = enter_outside(handle)?;
@@ -148,7 +179,20 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
                     // Finds peers that failed.
                     domain.poll()?;
                     if own.value() < value {
-                        domain.check_not_alone("waiting for a counter")?;
+                        domain.check_not_alone(WAITING)?;
+                        let engine = domain.world.engine();
+                        let now = if engine.failures.any_gone() {
+                            domain.first_missed(own, value, &|task| engine.failures.is_gone(task))
+                        } else {
+                            None
+                        };
+                        // Between two checks all that it had sent is delivered.
+                        if let Some(task) = now
+                            && missed == now
+                        {
+                            return Err(codes::of_error(&engine.gone(task, WAITING)));
+                        }
+                        missed = now;
                     }
                 }
                 Ok(())
@@ -174,9 +218,15 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
 /// [`codes::TGT_PURGED`] if more tasks are purged than there were at `purges`; as [`wait`].
 #[inline]
 pub(super) fn wait_or_purged(domain: Entered, counter: &Counter, value: i32, purges: u64) -> Result<i32, i32> {
-    wait(domain, "waiting for a counter", |domain| match counter.take(value) {
+    let is_named = domain.statuses.borrow().contains_key(&(counter.address() as u64));
+    let mut seen = None;
+    wait(domain, WAITING, |domain| match counter.take(value) {
         Some(left) => Some(Ok(left)),
-        None => (domain.purges.get() != purges).then_some(Err(codes::TGT_PURGED)),
+        None if domain.purges.get() != purges => Some(Err(codes::TGT_PURGED)),
+        None if is_named => {
+            domain.is_left_alone(WAITING, &mut seen, |is_gone| domain.first_missed(counter, value, is_gone))
+        }
+        None => None,
     })?
 }
 

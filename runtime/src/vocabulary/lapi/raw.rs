@@ -301,7 +301,8 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
 
 /// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that
 /// is not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was. [`codes::PEER_LOST`]: a task
-/// died, or left while it owed this task an answer, or all other tasks have left.
+/// died, or left while it owed this task an answer; all other tasks have left; or one left that [`setcntr_wstatus`] has named for this
+/// counter, without its message. A task that no call names may have left: then the wait goes on, since others may move the counter.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
@@ -332,7 +333,7 @@ pub fn probe(handle: Handle) -> i32 {
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
 /// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
 /// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
-/// counter; later fences fail too.
+/// counter; later fences fail too, until that task is purged.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;
