@@ -74,6 +74,16 @@ fn other_faults_of_a_forked_child_go_to_the_handler_that_was_there() {
     part("handlers", 1, &[], "1 rank as it was\n");
 }
 
+/// A thread of the parent was inside when the process forked, and never leaves in the child.
+#[test]
+fn a_forked_child_waits_for_no_thread_of_its_parent() {
+    for vocabulary in ["lapi", "gaspi"] {
+        for transport in ["auto", "shm-contract"] {
+            part(vocabulary, 2, &[("BELLWETHER_TRANSPORT", transport)], "2 ranks as they were\n");
+        }
+    }
+}
+
 /// Children that end in every way, of ranks of `bellwether run` and of a program that starts its own ranks.
 #[test]
 fn ranks_go_on_however_their_children_end() {

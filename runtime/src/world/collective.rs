@@ -160,12 +160,13 @@ impl World {
 mod tests {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     use crate::error::{Error, Loss};
     use crate::settings::{Allgather, Allreduce, Barrier, Broadcast, Collectives, Settings, Transport};
     use crate::sleep::Fences;
+    use crate::team::title::Kind;
     use crate::transport::sim;
     use crate::world::team::Everyone;
     use crate::{Simulated, Sum, Team, Threads, World};
@@ -539,6 +540,59 @@ mod tests {
             };
             catch_unwind(AssertUnwindSafe(|| job.run(program))).expect_err("the panic comes out");
             assert!(panicked.into_inner() && named.into_inner());
+        }
+    }
+
+    /// Rank 3 is in another call than rank 0 because, in a real program, it had heard of the death of rank 2 before.
+    #[test]
+    fn a_rank_that_has_not_heard_of_a_death_is_not_told_to_differ() {
+        const FLAG: u32 = 56;
+        let [differs, is_dead, is_told] = [const { AtomicBool::new(false) }; 3];
+        let await_flag = |flag: &AtomicBool| {
+            while !flag.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        };
+        let settings = Settings { transport: Transport::ShmContract, heap_limit: Some(1 << 20), ..Settings::default() };
+        let ranks = Threads::new(4).settings(settings).deadline(Duration::from_secs(60));
+        let outcomes = ranks.run(|world| {
+            let engine = world.engine();
+            match world.rank() {
+                0 => {
+                    // In the first round of a dissemination rank 0 hears from rank 3.
+                    // SAFETY: an aligned word of this rank's slot, which ranks use as an atomic only.
+                    let flag = unsafe {
+                        AtomicU64::from_ptr(engine.node.slot(0).add(engine.layout.barrier_flag(0)).cast::<u64>())
+                    };
+                    let other = world.barrier.next_epoch() | (Kind::Finish as u64) << FLAG;
+                    while flag.load(Ordering::Acquire) != other {
+                        world.poll()?;
+                    }
+                    differs.store(true, Ordering::Release);
+                    await_flag(&is_dead);
+                    let outcome = world.barrier();
+                    is_told.store(true, Ordering::Release);
+                    return outcome;
+                }
+                2 => {
+                    await_flag(&differs);
+                    engine.job.mark_lost(2, Loss::Signaled(9));
+                    is_dead.store(true, Ordering::Release);
+                }
+                3 => {
+                    let running = world.begin("a call of the test")?;
+                    let outcome = world.barrier.enter(&running, engine, Kind::Finish as u8);
+                    await_flag(&is_told);
+                    return outcome;
+                }
+                _ => await_flag(&is_told),
+            }
+            Ok(())
+        });
+        let outcomes = outcomes.expect("ranks start");
+        for rank in [0, 3] {
+            let told = &outcomes[rank];
+            assert!(matches!(told, Err(Error::PeerLost { rank: 2, cause: Loss::Signaled(9), .. })), "{rank}: {told:?}");
         }
     }
 

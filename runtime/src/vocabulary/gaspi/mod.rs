@@ -65,6 +65,9 @@
 //! operations on mapped memory take one of eight locks, which threads get in turn: two threads with the same lock wait for each other for the
 //! length of one operation. All else shares one lock; a thread that waits gives it up for others. On a simulated network, where ranks take
 //! turns, calls are for the thread that called [`Process::start`], and others get [`codes::ERROR`].
+//!
+//! A forked child is no process of the job. Its calls that wait, or need a lock that another thread had when the process forked, are
+//! [`codes::ERROR`].
 
 mod atomics;
 pub mod codes;

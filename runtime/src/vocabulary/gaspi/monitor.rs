@@ -49,6 +49,8 @@ struct Inside {
     dozes: AtomicBool,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
+    /// The process that has the world. A forked child has the lock too, as it was, and none of the other threads.
+    process: u32,
 }
 
 /// The world of a process, and the lock that lets one thread in at a time.
@@ -122,13 +124,19 @@ impl Inside {
     }
 
     /// Waits while another thread is inside.
-    fn contend(&self) -> Entered<'_> {
+    ///
+    /// # Errors
+    /// [`codes::ERROR`] in a forked child: a thread of the parent was inside, and never leaves there.
+    fn contend(&self) -> Result<Entered<'_>> {
+        if self.process != std::process::id() {
+            return Err(Code(codes::ERROR));
+        }
         // Before the wake-up: a thread inside that announces its sleep looks here once more.
         self.contenders.fetch_add(1, Ordering::SeqCst);
         (self.wake)();
         let held = lock(&self.lock);
         self.contenders.fetch_sub(1, Ordering::SeqCst);
-        self.entered(held)
+        Ok(self.entered(held))
     }
 
     fn is_contended(&self) -> bool {
@@ -171,7 +179,7 @@ impl Idler {
             self.tries.set((polls, if entered.is_some() { 0 } else { tries + 1 }));
             return entered;
         }
-        Some(inside.contend())
+        inside.contend().ok()
     }
 }
 
@@ -210,6 +218,7 @@ impl Monitor {
             contenders: AtomicU32::new(0),
             polls: AtomicU64::new(0),
             own_thread,
+            process: std::process::id(),
         });
         let idler = Idler { inside: Arc::downgrade(&inside), doze, tries: Cell::default() };
         let interrupts = own_thread.is_none().then(|| Interrupts::start(name, idler));
@@ -235,6 +244,11 @@ impl Monitor {
         Some((world, arrivals))
     }
 
+    /// The number of the process that has the world.
+    pub(super) fn process(&self) -> u32 {
+        self.inside.process
+    }
+
     /// Whether all happens on one thread, in virtual time.
     pub(super) fn is_simulated(&self) -> bool {
         self.inside.own_thread.is_some()
@@ -243,7 +257,8 @@ impl Monitor {
     /// Enters; waits while another thread is inside.
     ///
     /// # Errors
-    /// [`codes::ERROR`] in a function that a call of this process runs, and on another thread than the first on a simulated network.
+    /// [`codes::ERROR`] in a function that a call of this process runs, and on another thread than the first on a simulated network; as
+    /// [`Inside::contend`].
     pub(super) fn enter(&self) -> Result<Entered<'_>> {
         let inside = &*self.inside;
         if inside.own_thread.is_some_and(|own| own != std::thread::current().id())
@@ -255,7 +270,7 @@ impl Monitor {
             // A thread that leaves and comes again at once would mostly be faster than one that waits.
             std::thread::yield_now();
         }
-        Ok(inside.try_enter().unwrap_or_else(|| inside.contend()))
+        inside.try_enter().map_or_else(|| inside.contend(), Ok)
     }
 
     /// Makes progress once if no other thread is inside.

@@ -121,6 +121,11 @@ impl Process {
     /// # Errors
     /// As [`World::finish`].
     pub fn finish(self) -> RuntimeResult<()> {
+        let (parent, child) = (self.monitor.process(), std::process::id());
+        if parent != child {
+            // The thread that makes progress is the parent's: nobody joins it here.
+            return Err(Error::Forked { operation: "leaving a GASPI job", rank: self.rank, parent, child });
+        }
         let Process { monitor, shared, .. } = self;
         drop(shared);
         let Some((world, arrivals)) = monitor.into_world() else { return Ok(()) };

@@ -43,6 +43,8 @@ struct Slot {
     /// The thread that is in, by [`token`]; 0 is none.
     owner: AtomicUsize,
     queue: UnsafeCell<Option<Queue>>,
+    /// The process that the queue belongs to. A forked child has the slot too, as it was, and none of the other threads.
+    process: u32,
 }
 
 // SAFETY: `queue` is only touched by the thread that is in, and `lock` lets one in at a time.
@@ -68,15 +70,29 @@ impl Slot {
         let lock = BiasedLock::new();
         #[cfg(loom)]
         let lock = BiasedLock::default();
-        Slot { lock, owner: AtomicUsize::new(0), queue: UnsafeCell::new(None) }
+        Slot { lock, owner: AtomicUsize::new(0), queue: UnsafeCell::new(None), process: std::process::id() }
     }
 
     #[inline(always)]
     fn enter(&self) -> Result<Entry<'_>> {
         let me = token();
         self.check_outside(me)?;
-        let guard = if self.lock.enter_favoured(me) { None } else { Some(self.lock.acquire(&|| {})) };
+        let guard = if self.lock.enter_favoured(me) { None } else { Some(self.acquire()?) };
         Ok(self.entered(guard, me))
+    }
+
+    /// Waits while another thread is in.
+    ///
+    /// # Errors
+    /// [`codes::ERROR`] in a forked child, if a thread of the parent was in: it never leaves there.
+    #[cold]
+    fn acquire(&self) -> Result<Guard<'_>> {
+        match self.lock.try_acquire() {
+            Some(guard) => Ok(guard),
+            // Asked only before a wait: it is a system call.
+            None if self.process != std::process::id() => Err(Code(codes::ERROR)),
+            None => Ok(self.lock.acquire(&|| {})),
+        }
     }
 
     /// As [`Slot::enter`], if this thread is the favourite and is not in.
@@ -237,7 +253,7 @@ impl Shared {
     /// Enters the place of a queue, which may be empty; waits while another thread is in.
     ///
     /// # Errors
-    /// [`codes::INV_QUEUE`] if there is no such place; [`codes::ERROR`] if this thread is in.
+    /// [`codes::INV_QUEUE`] if there is no such place; [`codes::ERROR`] if this thread is in; as [`Slot::acquire`].
     #[inline(always)]
     pub(super) fn enter(&self, queue: QueueId) -> Result<Entry<'_>> {
         self.slots.get(usize::from(queue)).ok_or(Code(codes::INV_QUEUE))?.enter()
@@ -360,5 +376,42 @@ impl Shared {
             _ => Health::Corrupt,
         };
         self.states.iter().map(of).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_a_thread_of_its_parent_that_posts() {
+        let (shared, posts, forked) =
+            (Shared::new(1, false, 0), std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        let status = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let entry = shared.enter(3).expect("nobody else posts");
+                posts.wait();
+                forked.wait();
+                drop(entry);
+            });
+            posts.wait();
+            // SAFETY: the child allocates nothing, and ends.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
+            if child == 0 {
+                // SAFETY: no preconditions. A child that waits ends by the signal.
+                unsafe { libc::alarm(30) };
+                let is_refused = matches!(shared.enter(3), Err(Code(codes::ERROR))) && shared.enter(4).is_ok();
+                // SAFETY: ends this process at once.
+                unsafe { libc::_exit(i32::from(!is_refused)) };
+            }
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            forked.wait();
+            status
+        });
+        assert_eq!(status, 0, "the child was not refused; 14 is SIGALRM: it waits");
+        drop(shared.enter(3).expect("the thread has left"));
     }
 }

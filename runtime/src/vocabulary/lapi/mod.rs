@@ -67,6 +67,9 @@
 //! first completion handler that is not inline starts the handler thread, which runs them one after the other. On a simulated network, where ranks
 //! take turns, calls are for the thread that called `Init`, and others get [`codes::HNDL_INVALID`]; completion handlers run
 //! there, in the calls that make progress.
+//!
+//! A forked child is no task. If another thread was in a call when the process forked, or the runtime's thread moved messages, the child's
+//! calls are [`codes::HNDL_INVALID`]; otherwise those that send, wait or make progress are [`codes::RUNTIME`].
 
 mod arrive;
 mod calls;

@@ -38,6 +38,8 @@ pub(super) struct Port {
     domain: UnsafeCell<Option<Rc<Domain>>>,
     /// Ends a sleep of the owner.
     waker: Mutex<Option<Waker>>,
+    /// The process that occupies the port. A forked child has the port too, as it was, and none of the other threads.
+    process: AtomicU32,
 }
 
 // SAFETY:
@@ -111,14 +113,28 @@ impl Port {
             occupied: AtomicBool::new(false),
             domain: UnsafeCell::new(None),
             waker: Mutex::new(None),
+            process: AtomicU32::new(0),
         }
     }
 
     /// Takes the lock, and waits until no thread is in the port.
+    ///
+    /// # Errors
+    /// [`codes::HNDL_INVALID`] in a forked child, if a thread of the parent was in the port: it never leaves there.
     #[cold]
     #[inline(never)]
-    fn acquire(&self) -> Guard<'_> {
-        self.lock.acquire(&|| self.wake())
+    fn acquire(&self) -> Result<Guard<'_>, i32> {
+        match self.lock.try_acquire() {
+            Some(guard) => Ok(guard),
+            // Asked only before a wait: it is a system call.
+            None if self.is_child() => Err(codes::HNDL_INVALID),
+            None => Ok(self.lock.acquire(&|| self.wake())),
+        }
+    }
+
+    /// Whether this process is a forked child of the one that occupies the port.
+    fn is_child(&self) -> bool {
+        self.process.load(Ordering::Relaxed) != std::process::id()
     }
 
     /// Ends the sleep of the thread that is in the port.
@@ -159,7 +175,7 @@ fn split(handle: u32) -> (&'static Port, u32) {
 /// Enters the port of a handle; waits while another thread is in it.
 ///
 /// # Errors
-/// [`codes::HNDL_INVALID`].
+/// [`codes::HNDL_INVALID`], as [`Port::acquire`] too.
 #[inline(always)]
 pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     let (port, generation) = split(handle);
@@ -174,7 +190,7 @@ pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     } else if port.lock.enter_favoured(me) {
         port.admit(Way::Favoured, generation, me)
     } else {
-        port.enter_locked(port.acquire(), generation, me)
+        port.enter_locked(port.acquire()?, generation, me)
     }
 }
 
@@ -236,6 +252,7 @@ pub(super) fn enter_unless_busy(handle: u32) -> Result<Option<Entered>, i32> {
     match port.owner.load(Ordering::Relaxed) {
         0 => {}
         owner if owner == token() => {}
+        _ if port.is_child() => return Err(codes::HNDL_INVALID),
         _ => return Ok(None),
     }
     enter(handle).map(Some)
@@ -286,9 +303,10 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>)
     let generation = generation.max(1);
     let handle = generation * SLOTS as u32 + slot as u32;
     let (domain, waker) = make(handle)?;
-    let _lock = port.acquire();
+    let _lock = port.lock.acquire(&|| port.wake());
     *lock(&port.waker) = Some(waker);
-    // SAFETY: this thread has the lock, and `acquire` has waited until nobody is inside.
+    port.process.store(std::process::id(), Ordering::Relaxed);
+    // SAFETY: this thread has the lock, which it got when nobody was inside.
     unsafe { *port.domain.get() = Some(domain) };
     port.occupied.store(true, Ordering::Relaxed);
     port.generation.store(generation, Ordering::Relaxed);

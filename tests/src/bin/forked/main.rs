@@ -1,8 +1,9 @@
 //! A rank forks. The child uses all that it has of the world, and gets an error for each call; the parent notices nothing.
 //!
-//! The child ends with the number of calls that did not fail as they should, each told on standard error. With an argument: see `stores`.
+//! The child ends with the number of calls that did not fail as they should, each told on standard error. With an argument: see `stores` and `locks`.
 
 mod calls;
+mod locks;
 mod stores;
 
 use std::cell::Cell;
@@ -27,6 +28,8 @@ fn main() -> Result<()> {
         Some("stores") => return stores::end_the_child(),
         Some("handlers") => return stores::other_faults_have_their_handler(),
         Some("threads") => return stores::ranks_that_are_threads(),
+        Some("lapi") => return locks::of_a_lapi_handle(),
+        Some("gaspi") => return locks::of_a_gaspi_process(),
         Some(other) => panic!("{other}: no such part"),
     }
     let landed = std::rc::Rc::new(Cell::new(0));

@@ -15,7 +15,7 @@ use bellwether::{
 
 /// How a child ended, and what it has written to standard error.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
     /// Its call returned.
     Returned,
     /// Its call was an error of forked children.
@@ -33,7 +33,7 @@ const REFUSED: c_int = 40;
 const WRONG: c_int = 41;
 
 /// Runs `act` in a child. The child's process number, its end, and its words.
-fn child(act: impl FnOnce() -> Result<()>) -> (c_int, End, String) {
+pub fn child(act: impl FnOnce() -> Result<()>) -> (c_int, End, String) {
     let (mut words, told) = std::io::pipe().expect("a pipe");
     // SAFETY: the child uses nothing that another thread may have locked, and ends.
     let child = unsafe { libc::fork() };

@@ -230,8 +230,13 @@ fn silent_callers_are_held_in_a_bounded_number_and_the_oldest_goes_first() {
         listener.accept(&mut callers, MOST).unwrap();
     }
     for _ in 0..10 {
+        let oldest = |callers: &VecDeque<Caller>| {
+            callers.front().map(|caller| (caller.stream.peer_addr().unwrap(), caller.since)).expect("MOST are held")
+        };
+        let before = oldest(&callers);
         listener.accept(&mut callers, MOST).unwrap();
         assert!(callers.len() <= MOST, "{} callers", callers.len());
+        assert!(oldest(&callers) == before || before.1.elapsed() >= GRACE, "a caller had no time");
     }
     // All have their turn, and are let go.
     while start.elapsed() < Duration::from_secs(20) && callers.iter().all(|caller| !is_from(caller, others.last())) {
@@ -311,6 +316,35 @@ fn a_flood_of_silent_callers_keeps_no_leader_out() {
     });
     let text = end();
     assert!(joined.is_ok() && text.contains("outcome Ok(1)"), "{joined:?}; the hub: {text}");
+}
+
+#[test]
+#[ignore = "the other process of callers_that_hold_all_descriptors_are_let_go"]
+fn hub_whose_callers_hold_all_descriptors() {
+    let (listener, start) = (listener_with_few_descriptors(40), Instant::now());
+    let (mut callers, mut first) = (VecDeque::new(), None);
+    while start.elapsed() < Duration::from_secs(20) {
+        // Alone, it lets nobody go because of `PATIENCE`; and far fewer call than it may hold.
+        listener.accept(&mut callers, STRANGERS).expect("a shortage is no error");
+        let oldest = callers.front().map(|caller: &Caller| caller.stream.peer_addr().unwrap());
+        first = first.or(oldest);
+        if oldest != first {
+            return println!("outcome: {} are held, and the first is let go", callers.len());
+        }
+        sleep::nap(PAUSE);
+    }
+    println!("outcome: {} are held, and the first still is", callers.len());
+}
+
+#[test]
+fn callers_that_hold_all_descriptors_are_let_go() {
+    let (hub, end) = in_a_process("hub_whose_callers_hold_all_descriptors");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, hub.port as u16));
+    // More than the descriptors of the hub; they say nothing, and stay.
+    let held: Vec<TcpStream> = (0..60).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let text = end();
+    assert!(text.contains("the first is let go"), "{text}");
+    drop(held);
 }
 
 #[test]
