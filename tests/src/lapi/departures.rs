@@ -308,6 +308,8 @@ pub fn a_counter_of_named_tasks(builder: Builder, asleep: bool, say: fn(&str)) {
         }
         1 => (0..4).for_each(|_| {
             wait(handle, &counter, 1, "task 0 asks");
+            // Task 0 waits for longer than it looks for tasks that have left.
+            std::thread::sleep(Duration::from_millis(30));
             tell(0);
         }),
         _ => {}
