@@ -1,5 +1,6 @@
 //! The rows of GASPI's table, each a program that every process runs.
 
+pub mod bound;
 mod groups;
 pub mod idle;
 pub mod killed;
