@@ -12,8 +12,9 @@
  * calls return GASPI_ERR_NOINIT, unless they say otherwise. A null pointer is GASPI_ERR_NULLPTR where a result is to be stored.
  *
  * Time limits are milliseconds, GASPI_TEST or GASPI_BLOCK. After GASPI_TIMEOUT the same call with the same arguments goes on with what
- * was begun, which takes effect once. Posting waits for no room: what a network does not take now is posted later. Over a network the first
- * request of a queue to a segment looks it up, within the limit but for 100 ms at least.
+ * was begun, which takes effect once. Posting waits for no room: what a network does not take now is posted later. Two kinds of posts wait,
+ * within the limit but for 100 ms at least: over a network the first request of a queue to a segment, which looks it up, and requests to
+ * memory of the program (gaspi_segment_bind) of a rank on this host if the kernel allows no cross-memory attach, which are messages.
  * gaspi_segment_delete and gaspi_queue_delete have no limit: they wait for a rank that is stopped and has used the segment, and for the
  * requests of the queue; calls of other threads go on. gaspi_wait on a queue that another thread posts to all the time may not end.
  *

@@ -35,6 +35,13 @@ fn g16_ten_thousand_queues_leave_nothing_behind() {
     run(command(PROGRAM).env("BELLWETHER_RANKS", "2").arg("queues"), LIMIT).expect_success();
 }
 
+/// Each queue has sockets of its own there.
+#[test]
+fn g16_queues_leave_nothing_behind_over_tcp() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
+    run(command(PROGRAM).envs(settings).arg("queues"), LIMIT).expect_success();
+}
+
 #[test]
 fn g68_a_receiver_sleeps_until_a_message_comes() {
     // Polling before it sleeps would take processor time, too.
@@ -74,6 +81,23 @@ fn g46_what_a_process_took_before_it_left_is_complete() {
 fn g19_g71_calls_beside_a_stopped_process_end_within_their_limits() {
     let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB")];
     run(command(PROGRAM).envs(settings).arg("stopped"), LIMIT).expect_success();
+}
+
+/// Where the kernel allows no cross-memory attach, requests to memory that a process has bound are messages.
+#[test]
+fn g19_g71_calls_to_bound_memory_of_a_stopped_process_end_within_their_limits() {
+    const NARROW: &[(&str, &str)] = &[("BELLWETHER_MESSAGE_MEMORY", "16KiB"), ("BELLWETHER_LANE_DEPTH", "1")];
+    for settings in [&[][..], NARROW] {
+        let mut program = command(PROGRAM);
+        program.env("BELLWETHER_RANKS", "2").env("BELLWETHER_CMA", "off").envs(settings.iter().copied());
+        run(program.arg("bound"), LIMIT).expect_success();
+    }
+}
+
+#[test]
+fn owned_g19_posts_beside_a_stopped_process_end_within_their_limits() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
+    run(command(PROGRAM).envs(settings).arg("owned"), LIMIT).expect_success();
 }
 
 #[test]

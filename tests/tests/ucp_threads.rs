@@ -53,3 +53,18 @@ fn w06_a_million_ping_pongs_lose_nothing() {
     });
     ran.expect("runs");
 }
+
+/// The numbers of signals and of turns that the table has.
+#[test]
+fn w15_w24_signals_and_turns_as_often_as_in_the_table() {
+    let share = if bellwether_tests::is_full() { 1000 } else { 50 };
+    for name in ["w15_", "w24_"] {
+        let (name, row) = row(name).expect("a row of the table");
+        let _guard = watchdog::guard(name, 4 * LIMIT);
+        let ran = Threads::new(2).deadline(4 * LIMIT).run(|world| {
+            let (mapped, announced) = (true, true);
+            row(&Task { world, virtual_time: false, mapped, posted: false, announced, processes: false, share });
+        });
+        ran.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}

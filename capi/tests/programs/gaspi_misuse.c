@@ -300,7 +300,18 @@ static void ranges(void) {
     gaspi_offset_t offsets[9] = {0};
     gaspi_size_t sizes[9] = {0};
     gaspi_atomic_value_t old = 77;
+    gaspi_queue_id_t gone = 77;
     gaspi_number_t i;
+    /* The number of a queue that was deleted. */
+    OK(gaspi_queue_create(&gone, BLOCK));
+    CHECK(gone == 3);
+    OK(gaspi_write(0, 0, me, 0, 8, 8, gone, BLOCK));
+    OK(gaspi_queue_delete(gone));
+    posts(__LINE__, GASPI_ERR_INV_QUEUE, 0, 0, next, 0, 0, 8, gone);
+    GIVES(GASPI_ERR_INV_QUEUE, gaspi_notify(0, next, 1, 1, gone, BLOCK));
+    GIVES(GASPI_ERR_INV_QUEUE, gaspi_queue_size(gone, &i));
+    GIVES(GASPI_ERR_INV_QUEUE, gaspi_queue_purge(gone, BLOCK));
+    GIVES(GASPI_ERR_INV_QUEUE, gaspi_queue_delete(gone));
     posts(__LINE__, GASPI_ERR_INV_RANK, 0, 0, n, 0, 0, 8, 0);
     posts(__LINE__, GASPI_ERR_INV_RANK, 0, 0, 65535, 0, 0, 8, 0);
     posts(__LINE__, GASPI_ERR_INV_QUEUE, 0, 0, next, 0, 0, 8, 3);

@@ -71,6 +71,7 @@ pub use self::progress::Progress;
 pub use self::raw::RawBells;
 pub use self::reserved_segments::ReservedSegments;
 pub use self::returned::Returned;
+pub(crate) use self::segment_try_forms::Reading;
 pub use self::segments::Segment;
 #[doc(hidden)]
 pub use self::serve::{Served, Server, Working};

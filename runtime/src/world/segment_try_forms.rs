@@ -1,5 +1,7 @@
 //! Puts to segments that answer at once.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use super::segments::{Carried, Located};
 use super::{AtomicElement, Bell, World};
 use crate::error::{CalledAt, Error, Placed, Result};
@@ -80,6 +82,46 @@ impl World {
         .placed_here()
     }
 
+    /// Copies `len` bytes from a segment of a rank of this node to `into`, or asks for them by a message. Does not wait for room, nor for the
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`World::try_put_segment`]; with an error nothing is asked for.
+    ///
+    /// # Safety
+    /// `into` is valid for writing `len` bytes, and nothing else touches them until this returns.
+    pub(crate) unsafe fn try_get_segment(
+        &self,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        into: *mut u8,
+        len: usize,
+    ) -> Result<Option<Reading>> {
+        const NAME: &str = "get from a segment";
+        let Located { address, .. } = self.locate_segment(NAME, rank, number, offset, len)?;
+        if let Some(from) = self.mapped_here(rank, address, len) {
+            // SAFETY: inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner, has
+            // handled a message. The caller's for `into`.
+            unsafe { copy::get(into, from, len) };
+            return Ok(None);
+        }
+        // SAFETY: the caller's; the kernel checks the address at the target.
+        if unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
+            return Ok(None);
+        }
+        self.messages.check_one_piece(NAME, rank, len)?;
+        let asked = Reading::new(len);
+        let (bytes, bell) = (asked.bytes.cast::<u8>() as usize, asked.bell as usize);
+        // SAFETY: they stay until the bell has rung.
+        let sent = unsafe { self.messages.read_piece(rank, address, len, bytes, bell) };
+        if let Ok(Sent::Done) = sent {
+            return Ok(Some(asked));
+        }
+        asked.release();
+        sent.and(Err(Error::WouldBlock { operation: NAME, rank, place: CalledAt::default() }))
+    }
+
     /// Puts where there is room, within [`Engine::put_at_once`](crate::engine::Engine::put_at_once).
     fn put_located(
         &self,
@@ -133,4 +175,56 @@ enum After {
     Nothing,
     /// All that this rank has put there before.
     All,
+}
+
+/// Bytes that a message has asked for. A handler writes them, also if this was dropped meanwhile: then they are nobody's.
+pub(crate) struct Reading {
+    bytes: *mut [u8],
+    /// Rung when they are here.
+    bell: *mut AtomicI32,
+}
+
+impl Reading {
+    fn new(len: usize) -> Reading {
+        let bytes = Box::into_raw(vec![0; len].into_boxed_slice());
+        Reading { bytes, bell: Box::into_raw(Box::new(AtomicI32::new(0))) }
+    }
+
+    fn bell(&self) -> &AtomicI32 {
+        // SAFETY: from `Box::into_raw`, and only freed by the drop; others touch it atomically.
+        unsafe { &*self.bell }
+    }
+
+    /// Nobody was asked.
+    fn release(&self) {
+        self.bell().store(1, Ordering::Relaxed);
+    }
+
+    /// Whether they are here.
+    pub(crate) fn is_here(&self) -> bool {
+        // Pairs with the Release of the handler that rings it.
+        self.bell().load(Ordering::Acquire) > 0
+    }
+
+    /// Copies them, if they are here. Whether they are.
+    ///
+    /// # Safety
+    /// `into` is valid for writing as many bytes as were asked for, and nothing else touches them until this returns.
+    pub(crate) unsafe fn copy_to(&self, into: *mut u8) -> bool {
+        let here = self.is_here();
+        if here {
+            // SAFETY: the bell has rung, so no handler writes them any more. The caller's for `into`.
+            unsafe { copy::put(into, self.bytes.cast(), self.bytes.len()) };
+        }
+        here
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if self.is_here() {
+            // SAFETY: from `Box::into_raw`, once; nobody else uses them any more.
+            unsafe { drop((Box::from_raw(self.bytes), Box::from_raw(self.bell))) };
+        }
+    }
 }

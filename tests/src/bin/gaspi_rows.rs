@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwether_runtime::World;
 use bellwether_runtime::vocabulary::gaspi::Process;
-use bellwether_tests::gaspi::{ROWS, Task, killed, rows_of};
+use bellwether_tests::gaspi::{ROWS, Task, bound, killed, rows_of};
 use bellwether_tests::watchdog;
 
 fn main() -> ExitCode {
@@ -14,13 +14,15 @@ fn main() -> ExitCode {
     let all = arguments.get(1).is_some_and(|name| name == "all");
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let folder = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
-    // `stopped`: two processes, one of which is stopped for a while.
+    // `stopped`, `bound` and `owned`: two processes, one of which is stopped for a while.
     // `leaving`: every process but the first leaves as soon as it is told to.
     // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
         Some("idle") => Some(bellwether_tests::gaspi::idle::two),
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
         Some("stopped") => Some(killed::one_is_stopped),
+        Some("bound") => Some(bound::its_process_is_stopped),
+        Some("owned") => Some(bound::owned_posts_have_a_limit),
         Some("ends") => Some(killed::others_go_on_beside_an_end),
         Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),
         _ => None,

@@ -175,6 +175,29 @@ pub(super) fn g34(task: &Task) {
     });
 }
 
+pub(super) fn g34_bits(task: &Task) {
+    const NUMBER: usize = 100;
+    task.works(|here| {
+        let (p, me) = (here.p, here.me);
+        let reduce = |send: &[u8], operation, datatype| {
+            let mut result = vec![0; send.len()];
+            ok("allreduce", p.allreduce(send, &mut result, operation, datatype, GROUP_ALL, Block));
+            result
+        };
+        // Of sizes so different that each order of the sum rounds differently.
+        let size = |i: usize| [1.0, 1e-7, 3e7, -1e7][(i + me) % 4] * (1.0 + (i * 7 + me * 13) as f64 / 97.0);
+        let doubles: Vec<u8> = (0..NUMBER).flat_map(|i| size(i).to_ne_bytes()).collect();
+        let floats: Vec<u8> = (0..NUMBER).flat_map(|i| (size(i) as f32).to_ne_bytes()).collect();
+        for (send, of, bits) in
+            [(doubles, Datatype::Double, Datatype::Ulong), (floats, Datatype::Float, Datatype::Uint)]
+        {
+            let sum = reduce(&send, Operation::Sum, of);
+            let [least, most] = [Operation::Min, Operation::Max].map(|operation| reduce(&sum, operation, bits));
+            assert_eq!(least, most, "a process has other bits of a sum of {of:?}");
+        }
+    });
+}
+
 pub(super) fn g34_capture(task: &Task) {
     task.works(|here| {
         if here.me != 0 {

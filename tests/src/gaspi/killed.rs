@@ -457,11 +457,11 @@ fn replace_output(by: i32) {
 }
 
 /// A process that is stopped, and goes on when this is dropped, also by a panic.
-struct Stopped(rustix::process::Pid);
+pub(super) struct Stopped(rustix::process::Pid);
 
 impl Stopped {
     /// Returns when all threads of the process have stopped.
-    fn new(pid: i32) -> Stopped {
+    pub(super) fn new(pid: i32) -> Stopped {
         let id = rustix::process::Pid::from_raw(pid).expect("a process");
         rustix::process::kill_process(id, rustix::process::Signal::STOP).expect("a process of this user");
         let stopped = Stopped(id);

@@ -1,5 +1,6 @@
 //! The rows of GASPI's table, each a program that every process runs.
 
+pub mod bound;
 mod groups;
 pub mod idle;
 pub mod killed;
@@ -86,6 +87,7 @@ rows! { $
     g33_a_barrier_is_resumed_and_nobody_leaves_early: groups::g33;
     g34_allreduce_of_every_type_and_operation: groups::g34;
     g34_allreduce_captures_what_is_sent: groups::g34_capture;
+    g34_allreduce_gives_all_the_same_bits: groups::g34_bits;
     g35_allreduce_by_a_function: groups::g35;
     g36_a_barrier_and_an_allreduce_at_a_time: groups::g36;
     g37_groups_make_progress_by_themselves: groups::g37;
@@ -102,6 +104,7 @@ rows! { $
     g45_writes_need_no_call_of_the_target: one_sided::g45;
     g46_wait_frees_sources_and_brings_data: one_sided::g46;
     g47_g52_queue_size_counts_and_wait_clears: one_sided::g47;
+    g48_writes_to_one_place_come_whole_in_any_order: one_sided::g48;
     g49_g64_a_notification_is_not_before_the_writes: one_sided::g49;
     g50_write_notify_brings_its_own_data: one_sided::g50;
     g51_a_full_queue_takes_nothing: one_sided::g51;

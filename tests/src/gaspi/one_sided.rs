@@ -75,6 +75,31 @@ pub(super) fn g47(task: &Task) {
     });
 }
 
+pub(super) fn g48(task: &Task) {
+    const PLACE: u64 = 1 << 20;
+    const WORDS: u8 = 3;
+    task.works(|here| {
+        for round in 0..task.times(20, 250u8) {
+            // Words that differ in every byte, all to one place.
+            let byte = |word: u8| round.wrapping_mul(WORDS).wrapping_add(word);
+            for word in 0..WORDS {
+                let from = 8 * u64::from(word);
+                here.fill(from, &[byte(word); 8]);
+                ok("write", here.p.write(part(from, PLACE, 8), here.next(), 0, Block));
+            }
+            here.tell(here.next(), 1, 1, 0);
+            here.take(1);
+            // Whichever came last, it came whole.
+            let came = here.bytes(PLACE, 8);
+            assert!((0..WORDS).any(|word| came == [byte(word); 8]), "round {round}: {came:?}");
+            ok("wait", here.p.wait(0, Block));
+            here.tell(here.before(), 4, 1, 1);
+            here.take(4);
+            ok("wait", here.p.wait(1, Block));
+        }
+    });
+}
+
 pub(super) fn g49(task: &Task) {
     const SIZES: [u64; 7] = [8, 1, 24, 4096, 70_001, 8, 1 << 20];
     task.works(|here| {

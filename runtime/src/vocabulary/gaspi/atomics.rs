@@ -138,23 +138,28 @@ impl Process {
             Timeout::After(limit) => Timeout::After(limit.saturating_sub(self.elapsed()?.saturating_sub(begun))),
             timeout => timeout,
         };
-        let (done, fetched) = {
-            let Held { state, world } = &mut *self.monitor.enter()?;
-            state.check_works()?;
-            let begun = state.atomics.get_mut(&key).and_then(VecDeque::pop_front);
-            match begun {
-                Some(begun) => begun,
-                None => {
-                    let done = Completion::new();
-                    let (operation, number) = (world.operation().effect(&done), number_of(segment));
-                    let fetched = match change {
-                        Change::Add(value) => operation.fetch_segment(AtomicOp::Add, to, number, at, value),
-                        Change::Swap { expected, new } => operation.compare_swap_segment(to, number, at, expected, new),
-                    };
-                    (done, fetched.map_err(|error| state.failed(&error, to))?)
-                }
+        let (done, fetched) = self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |world, state| {
+            if let Err(code) = state.check_works() {
+                return Some(Err(code));
             }
-        };
+            if let Some(begun) = state.atomics.get_mut(&key).and_then(VecDeque::pop_front) {
+                return Some(Ok(begun));
+            }
+            let (done, number, engine) = (Completion::new(), number_of(segment), world.engine());
+            let begin = || {
+                let operation = world.operation().effect(&done);
+                match change {
+                    Change::Add(value) => operation.fetch_segment(AtomicOp::Add, to, number, at, value),
+                    Change::Swap { expected, new } => operation.compare_swap_segment(to, number, at, expected, new),
+                }
+            };
+            // A network begins it when it has room. A message that finds no room would wait here, and other threads for it.
+            let by_network = engine.networks.change_segments_of(to);
+            match if by_network { begin() } else { engine.outbox.at_once(begin) } {
+                Err(Error::WouldBlock { .. }) => None,
+                fetched => Some(fetched.map(|fetched| (done, fetched)).map_err(|error| state.failed(&error, to))),
+            }
+        })?;
         let outcome = self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |_, state| {
             Some(done.outcome()?.map_err(|error| match error {
                 // The owner or its network rejects it, as when the segment was deleted after this process had looked it up.

@@ -7,12 +7,21 @@ use super::shared::Shared;
 use super::types::{Code, Result, SegmentId, Timeout};
 use crate::world::{Memo, Reached};
 
-/// Least time that a post allows for the first look-up of a segment, a few round trips to a process that need make no call: programs
-/// expect that a post with `GASPI_TEST` does not time out. Chosen.
+/// Least time that a post allows for the first look-up of a segment, or for room in messages: a few round trips to a process that need make
+/// no call. Programs expect that a post with `GASPI_TEST` does not time out. Chosen.
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// Checks before a wait for a look-up sleeps, and how long it sleeps between two checks. Chosen.
 const YIELDS: u32 = 200;
 const NAP: Duration = Duration::from_micros(100);
+
+/// The time limit of a post that has to wait.
+pub(super) fn of_post(timeout: Timeout) -> Timeout {
+    match timeout {
+        Timeout::Block => Timeout::Block,
+        Timeout::Test => Timeout::After(LOOK_UP),
+        Timeout::After(limit) => Timeout::After(limit.max(LOOK_UP)),
+    }
+}
 
 /// The wait of a post for the look-up of a segment.
 pub(super) struct LookUp {
@@ -24,11 +33,7 @@ pub(super) struct LookUp {
 
 impl LookUp {
     pub(super) fn new(timeout: Timeout) -> LookUp {
-        let limit = match timeout {
-            Timeout::Block => None,
-            Timeout::Test => Some(LOOK_UP),
-            Timeout::After(limit) => Some(limit.max(LOOK_UP)),
-        };
+        let limit = if let Timeout::After(limit) = of_post(timeout) { Some(limit) } else { None };
         LookUp { limit, begun: None, tries: 0 }
     }
 

@@ -28,20 +28,20 @@
 //!
 //! Rules that hold in part, and rules that do not hold:
 //!
-//! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind on mapped memory. Over a network each
-//!   queue has an interface of its own, of which a process can have 127 beside its own.
+//! - G16: 10,000 queues, made and ended one after the other, leave no open file and no memory behind. Over a network each queue has an
+//!   interface of its own, of which a process can have 127 beside its own.
 //! - G26: [`Process::disconnect`] gives up the endpoints of the queues; the network's own connections stay until their queues end.
 //!   [`Process::proc_init`] makes no paths.
 //! - G39: after [`Process::segment_register`] the process can reach later segments of that id, too.
 //! - Names for profiling (G29) are those of the C headers, in `capi/`.
 //!
 //! Time limits (G19) hold for waits, collectives, notifications and passive messages. Posting waits for no room: a request that a network has no room
-//! for is kept, and later progress posts it. Only the look-up of a segment, at a queue's first request there over a network, can time out, after
-//! 100 ms at least; then nothing is posted.
+//! for is kept, and later progress posts it. Two waits can time out, after 100 ms at least: for the look-up of a segment, at a queue's first request
+//! there over a network, and for room in the messages to memory that only messages reach. Then no request is posted; a part of the bytes of a
+//! write by message may be there.
 //! [`Process::segment_delete`] and [`Process::queue_delete`] have no limit: the first waits for a process that is stopped and has used the
-//! segment, the second for the queue's requests; calls of other threads go on meanwhile. Of atomic operations on memory that only messages
-//! reach, the first message may wait for room without a limit. A [`Process::wait`] without a limit ends when its queue
-//! is empty, which may be never over a network while another thread posts there all the time.
+//! segment, the second for the queue's requests; calls of other threads go on meanwhile. A [`Process::wait`] without a limit ends when its
+//! queue is empty, which may be never over a network while another thread posts there all the time.
 //!
 //! # Queues and notifications
 //!
@@ -70,6 +70,7 @@
 //! [`codes::ERROR`].
 
 mod atomics;
+mod by_message;
 pub mod codes;
 mod collective;
 mod config;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::codes;
 use super::look_up::{LookUp, place};
-use super::monitor::Held;
 use super::notes::{Layout, MARKED};
 use super::process::Process;
 use super::queues::{Queue, recent};
@@ -16,7 +15,7 @@ use super::shared::Shared;
 use super::statistics::{Counter, Statistics};
 use super::types::{Code, NotificationId, QueueId, Rank, Result, SegmentId, Timeout};
 use crate::error::{Error, Result as RuntimeResult};
-use crate::world::{StreamEvent, World};
+use crate::world::StreamEvent;
 
 /// A range of a segment of this process, and one of the same size of a segment of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +40,14 @@ pub struct Note {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     Write,
     Read,
 }
 
 /// A notification at the target of writes, or here after reads.
 #[derive(Clone, Copy)]
-enum Notice {
+pub(super) enum Notice {
     None,
     There(Note),
     Here(Note),
@@ -56,12 +55,12 @@ enum Notice {
 
 /// A request to post. By value, so that the path of mapped memory keeps it in registers.
 #[derive(Clone, Copy)]
-struct Request<'a> {
-    parts: &'a [Part],
-    rank: Rank,
-    queue: QueueId,
-    direction: Direction,
-    notice: Notice,
+pub(super) struct Request<'a> {
+    pub(super) parts: &'a [Part],
+    pub(super) rank: Rank,
+    pub(super) queue: QueueId,
+    pub(super) direction: Direction,
+    pub(super) notice: Notice,
 }
 
 const WRITING: &str = "a GASPI write";
@@ -69,7 +68,7 @@ const READING: &str = "a GASPI read";
 const NOTIFYING: &str = "a GASPI notification";
 
 impl Direction {
-    fn doing(self) -> &'static str {
+    pub(super) fn doing(self) -> &'static str {
         match self {
             Direction::Write => WRITING,
             Direction::Read => READING,
@@ -78,11 +77,11 @@ impl Direction {
 }
 
 /// Why a request is not posted by its queue.
-enum Refused {
+pub(super) enum Refused {
     Code(Code),
     /// An operation with this rank has failed.
     Error(Error, usize),
-    /// The memory is reached by messages, which only the world sends.
+    /// Only messages reach the memory, which the world sends.
     ByWorld,
     /// A segment is being looked up. Virtual time on a simulated network.
     Later(Option<Duration>),
@@ -102,7 +101,7 @@ impl<'a> Request<'a> {
     /// How many requests it counts as: a write and its notification count as one; after a list of several parts the notification counts as
     /// one more, as in GPI-2.
     #[inline(always)]
-    fn number(&self) -> u32 {
+    pub(super) fn number(&self) -> u32 {
         let notices = u32::from(!matches!(self.notice, Notice::None));
         match self.parts {
             [part] => u32::from(part.size > 0).max(notices),
@@ -137,13 +136,14 @@ impl From<Code> for Refused {
 impl Process {
     /// Posts a write: `part.size` bytes from here to `rank`, which need not make a call. The source may be changed after a
     /// [`Process::wait`]. Posting does not wait for room: requests that a network does not take now are posted by later calls, and
-    /// by the runtime's thread. Over a network the first request of a queue to a segment looks it up there, within the limit but for
-    /// 100 ms at least: programs expect that a post with [`Timeout::Test`] does not time out.
+    /// by the runtime's thread. Two kinds of posts wait, within the limit but for 100 ms at least, since programs expect that a post with
+    /// [`Timeout::Test`] does not time out: over a network the first request of a queue to a segment looks it up there, and to memory that
+    /// only messages reach they need room. A write of which a part has gone by message may be made again.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::TIMEOUT`] while a segment is looked up. Then nothing is posted. A lost target is no error of this call: the request
-    /// counts as one of its queue, and the next [`Process::wait`] fails.
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::TIMEOUT`] of these waits. Then nothing is posted. A lost target is no error
+    /// of this call: the request counts as one of its queue, and the next [`Process::wait`] fails.
     #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
         self.post([part], rank, queue, Direction::Write, Notice::None, timeout)
@@ -318,7 +318,7 @@ impl Process {
             match outcome {
                 Ok(()) => return Ok(()),
                 Err(Refused::Later(now)) => look_up.pause(now)?,
-                Err(refused) => return self.refused(refused, request),
+                Err(refused) => return self.refused(refused, request, timeout),
             }
         }
     }
@@ -330,7 +330,7 @@ impl Process {
 
     #[cold]
     #[inline(never)]
-    fn refused(&self, refused: Refused, request: Request<'_>) -> Result<()> {
+    fn refused(&self, refused: Refused, request: Request<'_>, timeout: Timeout) -> Result<()> {
         match refused {
             Refused::Code(code) => Err(code),
             Refused::Error(error, rank) => {
@@ -341,47 +341,9 @@ impl Process {
                 }
                 Err(Code(codes::of_error(&error)))
             }
-            Refused::ByWorld => self.post_by_world(request),
+            Refused::ByWorld => self.post_by_message(request, timeout),
             Refused::Later(_) => Err(Code(codes::TIMEOUT)),
         }
-    }
-
-    /// Posts what only the world can: to memory that a process of this node has bound, where the kernel allows no cross-memory attach.
-    #[cold]
-    fn post_by_world(&self, request: Request<'_>) -> Result<()> {
-        let queue = request.queue;
-        let Held { state, world } = &mut *self.monitor.enter()?;
-        let shared = self.shared();
-        let requests = {
-            let mut entry = shared.enter(queue)?;
-            let Some(open) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
-            let requests = request.number();
-            if open.open + requests > open.config.queue_size_max {
-                return Err(Code(codes::QUEUE_FULL));
-            }
-            open.open += requests;
-            requests
-        };
-        let layout = Layout::new(state.config.notification_num);
-        // The ranges stay: a segment is deleted by a thread that is in the monitor, as this one is.
-        carry_by_world(world, shared, request, layout).or_else(|refused| {
-            if let Ok(mut entry) = shared.enter(queue)
-                && let Some(open) = &mut *entry
-            {
-                if let Refused::Error(Error::PeerLost { .. }, rank) = &refused
-                    && world.engine().job.loss(*rank).is_some()
-                {
-                    open.refuse(shared, *rank, false);
-                    return Ok(());
-                }
-                open.open = open.open.saturating_sub(requests);
-            }
-            Err(match refused {
-                Refused::Error(error, rank) => state.failed(&error, rank),
-                Refused::Code(code) => code,
-                Refused::ByWorld | Refused::Later(_) => Code(codes::ERROR),
-            })
-        })
     }
 }
 
@@ -398,47 +360,8 @@ fn check_registered(shared: &Shared, rank: usize, request: Request<'_>) -> Resul
 
 /// The offset of a range at the target, and bytes that have to be there: a range without bytes begins inside the segment too.
 #[inline(always)]
-fn there(part: &Part) -> (usize, usize) {
+pub(super) fn there(part: &Part) -> (usize, usize) {
     (usize::try_from(part.remote.1).unwrap_or(usize::MAX), part.size.max(1) as usize)
-}
-
-fn carry_by_world(world: &World, shared: &Shared, request: Request<'_>, layout: Layout) -> Result<(), Refused> {
-    let Request { parts, rank, direction, notice, .. } = request;
-    let to = usize::from(rank);
-    let failed = |error| Refused::Error(error, to);
-    for part in parts {
-        let (offset, len) = there(part);
-        world.find_segment(direction.doing(), to, number_of(part.remote.0), offset, len).map_err(failed)?;
-    }
-    for part in parts.iter().filter(|part| part.size > 0) {
-        let here = shared.range(part.local.0, part.local.1, part.size)?;
-        let (number, offset, len) = (number_of(part.remote.0), part.remote.1 as usize, part.size as usize);
-        match direction {
-            Direction::Write => {
-                // SAFETY: in bounds of a segment that stays while this thread is in the monitor. The program does not change what it posts.
-                let source = unsafe { std::slice::from_raw_parts(here, len) };
-                world.put_segment(to, number, offset, source).map_err(failed)?;
-            }
-            Direction::Read => {
-                // SAFETY: as above. The program does not touch these bytes until a wait.
-                let into = unsafe { std::slice::from_raw_parts_mut(here, len) };
-                world.get_segment(to, number, offset, into).map_err(failed)?;
-            }
-        }
-    }
-    match notice {
-        Notice::None => {}
-        Notice::There(note) => {
-            let number = notes_of(note.segment);
-            world.notify_segment(to, number, layout.word(note.id), note.value).map_err(failed)?;
-            world.notify_segment(to, number, layout.mark(note.id), MARKED).map_err(failed)?;
-        }
-        Notice::Here(note) => {
-            let notes = shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?;
-            notes.set(note.id, note.value);
-        }
-    }
-    Ok(())
 }
 
 impl Queue {
@@ -482,7 +405,7 @@ impl Queue {
     /// Accepts a request to a lost target: it counts as one of the queue, and the next wait fails. `in_flight`: a part of it, or of an
     /// earlier request to that rank, may be in flight until a purge.
     #[cold]
-    fn refuse(&mut self, shared: &Shared, rank: usize, in_flight: bool) {
+    pub(super) fn refuse(&mut self, shared: &Shared, rank: usize, in_flight: bool) {
         shared.corrupt(rank);
         self.refused = true;
         if in_flight {

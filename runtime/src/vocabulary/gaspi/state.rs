@@ -18,7 +18,7 @@ use super::shared::Shared;
 use super::types::{Code, GroupId, QueueId, Rank, Result, SegmentId};
 use crate::error::Loss;
 use crate::message::id;
-use crate::world::{Completion, Fetched, Segment, World};
+use crate::world::{Completion, Fetched, Reading, Segment, World};
 
 /// The kinds of messages, in the low byte of their header. [`header`] sets the higher bytes.
 pub(super) mod kind {
@@ -99,6 +99,8 @@ pub(super) struct State {
     pub(super) shared: Arc<Shared>,
     /// Atomic operations whose calls ran into their time limits.
     pub(super) atomics: BTreeMap<AtomicKey, VecDeque<(Completion, Fetched<u64>)>>,
+    /// Pieces that calls had asked for when their time was over: they stay until the answers have come.
+    pub(super) unread: Vec<Reading>,
     /// Look-ups of segments for the world's own operations, by rank and number, whose calls ran into their time limits.
     pub(super) look_ups: BTreeMap<(usize, u32), Option<u64>>,
     /// Passive messages whose calls ran into their time limits: rank, segment, offset, size; their numbers.
@@ -134,6 +136,7 @@ impl State {
             commits: BTreeMap::new(),
             shared,
             atomics: BTreeMap::new(),
+            unread: Vec::new(),
             look_ups: BTreeMap::new(),
             sends: BTreeMap::new(),
             arrivals,

@@ -10,8 +10,8 @@
 //! # Time limits
 //!
 //! Every call that waits for other processes has a [`Timeout`]. A call that may be repeated, such as [`Queue::wait`], fails with
-//! [`codes::TIMEOUT`] and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posting on a
-//! queue has no limit: on mapped memory it does not wait, and over a network until there is room for one request more.
+//! [`codes::TIMEOUT`] and is made again. A call that has an effect gives a [`Resumable`] in place of a result. Posts have the limit of their
+//! queue, [`Queue::limit_posts`]. On mapped memory they do not wait.
 
 mod group;
 mod notification;

@@ -13,7 +13,8 @@ use super::{Local, Notification, Phase, Remote, Resumable, Signal, log};
 /// A drop waits until the requests are complete and gives the queue back; if a request has failed, it gives up those that did not complete. It
 /// cannot tell whether all went well, and it has no time limit: [`Queue::close`] has both.
 ///
-/// Posting fails with [`codes::INV_SEG`] for a place or a signal of another process or of another working phase.
+/// Posting fails with [`codes::INV_SEG`] for a place or a signal of another process or of another working phase. It has no time limit unless
+/// [`Queue::limit_posts`] sets one.
 ///
 /// # Examples
 /// Two owners of one queue cannot be written:
@@ -33,6 +34,8 @@ use super::{Local, Notification, Phase, Remote, Resumable, Signal, log};
 pub struct Queue<'g> {
     phase: Phase<'g>,
     id: QueueId,
+    /// Of each post.
+    limit: Timeout,
     closed: bool,
 }
 
@@ -66,7 +69,7 @@ fn list(phase: Phase<'_>, parts: &[(Local<'_>, Remote<'_>)]) -> Result<(Vec<Part
 
 impl<'g> Queue<'g> {
     pub(super) fn own(phase: Phase<'g>, id: QueueId) -> Queue<'g> {
-        Queue { phase, id, closed: false }
+        Queue { phase, id, limit: Timeout::Block, closed: false }
     }
 
     /// # Errors
@@ -76,12 +79,34 @@ impl<'g> Queue<'g> {
         self.phase.process()
     }
 
+    /// Sets the time limit of each later post; [`Timeout::Block`] at first. A post waits where it looks up a segment, the first time over a
+    /// network, or where only messages reach the memory, as [`Process::write`] does, and for 100 ms at least. After [`codes::TIMEOUT`] it is not
+    /// posted.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod bellwether { pub use bellwether_runtime::*; pub use bellwether_runtime::vocabulary::gaspi; }
+    /// # use std::time::Duration;
+    /// # use bellwether::gaspi::{Code, Local, Queue, Remote, Timeout, codes};
+    /// fn is_posted(queue: &mut Queue<'_>, here: Local<'_>, there: Remote<'_>) -> Result<bool, Code> {
+    ///     queue.limit_posts(Timeout::After(Duration::from_secs(1)));
+    ///     match queue.write(here, there) {
+    ///         // The process there may be stopped.
+    ///         Err(Code(codes::TIMEOUT)) => Ok(false),
+    ///         outcome => outcome.map(|()| true),
+    ///     }
+    /// }
+    /// ```
+    pub fn limit_posts(&mut self, limit: Timeout) {
+        self.limit = limit;
+    }
+
     /// Posts a write. The source may be changed after a [`Queue::wait`].
     ///
     /// # Errors
     /// As [`Process::write`].
     pub fn write(&self, here: Local<'_>, there: Remote<'_>) -> Result<()> {
-        self.process()?.write(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
+        self.process()?.write(part(self.phase, &here, &there)?, there.rank, self.id, self.limit)
     }
 
     /// Posts a read. Its data is here after a [`Queue::wait`].
@@ -89,7 +114,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::read`].
     pub fn read(&self, here: Local<'_>, there: Remote<'_>) -> Result<()> {
-        self.process()?.read(part(self.phase, &here, &there)?, there.rank, self.id, Timeout::Block)
+        self.process()?.read(part(self.phase, &here, &there)?, there.rank, self.id, self.limit)
     }
 
     /// Posts a notification of `rank`, with a value that is not 0. A process that sees it sees the writes that were posted before on
@@ -98,7 +123,7 @@ impl<'g> Queue<'g> {
     /// # Errors
     /// As [`Process::notify`].
     pub fn notify(&self, rank: Rank, signal: Signal<'_>, value: u32) -> Result<()> {
-        self.process()?.notify(note(self.phase, signal, value)?, rank, self.id, Timeout::Block)
+        self.process()?.notify(note(self.phase, signal, value)?, rank, self.id, self.limit)
     }
 
     /// Posts a write, and a notification after it at the same rank. A process that sees the notification sees the written bytes.
@@ -107,7 +132,7 @@ impl<'g> Queue<'g> {
     /// As [`Process::write_notify`].
     pub fn write_notify(&self, here: Local<'_>, there: Remote<'_>, signal: Signal<'_>, value: u32) -> Result<()> {
         let (part, note) = (part(self.phase, &here, &there)?, note(self.phase, signal, value)?);
-        self.process()?.write_notify(part, there.rank, note, self.id, Timeout::Block)
+        self.process()?.write_notify(part, there.rank, note, self.id, self.limit)
     }
 
     /// Posts a read. When its data is here, the notification gets the value 1.
@@ -117,7 +142,7 @@ impl<'g> Queue<'g> {
     pub fn read_notify(&self, here: Local<'_>, there: Remote<'_>, arrived: &Notification<'_>) -> Result<()> {
         let part = part(self.phase, &here, &there)?;
         let Note { segment, id, .. } = note(self.phase, arrived.signal(), 1)?;
-        self.process()?.read_notify(part, there.rank, (segment, id), self.id, Timeout::Block)
+        self.process()?.read_notify(part, there.rank, (segment, id), self.id, self.limit)
     }
 
     /// Posts several writes to one rank, and a notification after them if one is given: all, or with an error none.
@@ -127,9 +152,9 @@ impl<'g> Queue<'g> {
     pub fn write_list(&self, parts: &[(Local<'_>, Remote<'_>)], then: Option<(Signal<'_>, u32)>) -> Result<()> {
         let (process, (parts, rank)) = (self.process()?, list(self.phase, parts)?);
         match then {
-            None => process.write_list(&parts, rank, self.id, Timeout::Block),
+            None => process.write_list(&parts, rank, self.id, self.limit),
             Some((signal, value)) => {
-                process.write_list_notify(&parts, rank, note(self.phase, signal, value)?, self.id, Timeout::Block)
+                process.write_list_notify(&parts, rank, note(self.phase, signal, value)?, self.id, self.limit)
             }
         }
     }
@@ -142,10 +167,10 @@ impl<'g> Queue<'g> {
     pub fn read_list(&self, parts: &[(Local<'_>, Remote<'_>)], arrived: Option<&Notification<'_>>) -> Result<()> {
         let (process, (parts, rank)) = (self.process()?, list(self.phase, parts)?);
         match arrived.map(Notification::signal) {
-            None => process.read_list(&parts, rank, self.id, Timeout::Block),
+            None => process.read_list(&parts, rank, self.id, self.limit),
             Some(signal) => {
                 let Note { segment, id, .. } = note(self.phase, signal, 1)?;
-                process.read_list_notify(&parts, rank, (segment, id), self.id, Timeout::Block)
+                process.read_list_notify(&parts, rank, (segment, id), self.id, self.limit)
             }
         }
     }
