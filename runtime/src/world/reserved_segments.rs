@@ -2,8 +2,8 @@
 
 use bytemuck::Pod;
 
+use super::located::{Located, LookUp};
 use super::operation::check_one_value;
-use super::segments::{Located, LookUp};
 use super::{AtomicElement, Symmetric, World};
 use crate::engine::{ADDRESS, Engine, HEAP, STATICS};
 use crate::error::{CalledAt, Error, Result, check_range};

@@ -1,6 +1,7 @@
 //! Puts to segments that answer at once.
 
-use super::segments::{Carried, Located};
+use super::located::Located;
+use super::segments::Carried;
 use super::{AtomicElement, Bell, World};
 use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;

@@ -6,11 +6,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use super::located::Located;
 use super::{AtomicElement, Bell, Event, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, BY_ADDRESS, Engine, Filled, FoundSegment, Local};
+use crate::engine::{BY_ADDRESS, Engine, Filled, Local};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::memory::copy;
-use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
 use crate::memory::own_segments::PAGE;
 use crate::message::{Landing, Messages};
@@ -263,29 +263,6 @@ impl std::fmt::Debug for Segment {
         write!(f, "Segment({} of rank {}: {} bytes at {:p})", self.number, self.engine.rank, self.len, *self.start)
     }
 }
-
-/// Where bytes of a segment are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Located {
-    /// Their address in the owner.
-    pub(crate) address: usize,
-    /// Their offset as a network takes it.
-    pub(crate) remote: usize,
-}
-
-impl Located {
-    /// # Errors
-    /// [`Error::Misaligned`] for a word of so many bytes.
-    pub(super) fn check_aligned(&self, operation: &'static str, rank: usize, alignment: usize) -> Result<()> {
-        if self.address.is_multiple_of(alignment) {
-            return Ok(());
-        }
-        Err(Error::Misaligned { operation, rank, address: self.address, alignment, place: CalledAt::default() })
-    }
-}
-
-/// How the engine looks a segment up.
-pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
 
 impl World {
     /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
@@ -687,57 +664,6 @@ impl World {
             unsafe { copy::put(into.add(done), Box::from_raw(came).1.as_ptr(), count) };
         }
         Ok(())
-    }
-
-    /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
-    pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        let place = self.engine.segments.mapped().place(rank, address, len);
-        place.or_else(|| self.in_segment(rank, address, len))
-    }
-
-    /// The address of bytes of a segment, in its owner.
-    pub(crate) fn find_segment(
-        &self,
-        operation: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
-        len: usize,
-    ) -> Result<usize> {
-        self.locate_segment(operation, rank, number, offset, len).map(|located| located.address)
-    }
-
-    /// Where bytes of a segment are.
-    pub(super) fn locate_segment(
-        &self,
-        operation: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
-        len: usize,
-    ) -> Result<Located> {
-        self.locate_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
-    }
-
-    /// As [`World::locate_segment`], by one of the engine's ways to look a segment up.
-    pub(super) fn locate_segment_by(
-        &self,
-        operation: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        len: usize,
-        find: LookUp,
-    ) -> Result<Located> {
-        self.engine.check_own(operation)?;
-        self.engine.check_rank(rank, operation)?;
-        // Safe calls do not reach the heap and the static data.
-        if (number as usize) < SEGMENTS_FIRST {
-            return Err(Error::NoSegment { operation, rank, number, place: CalledAt::default() });
-        }
-        let found = find(&self.engine, operation, rank, number)?;
-        let found = found.ok_or_else(|| self.engine.no_segment(operation, rank, number))?;
-        check_range(operation, rank, offset, len, found.len)?;
-        Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }
 }
 
