@@ -6,6 +6,8 @@ mod abandoned;
 mod addresses;
 #[path = "events/contexts.rs"]
 mod contexts;
+#[path = "events/large.rs"]
+mod large;
 #[path = "events/lent.rs"]
 mod lent;
 #[path = "events/many.rs"]
