@@ -65,6 +65,14 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::track_put`], of a put whose source may be read by the network until the source event.
+    pub(crate) fn track_put_from(&self, rank: usize, doing: &'static str, mut events: Events) {
+        if !self.routes.is_mapped(rank) {
+            self.tasks.track(rank, doing, Step::Flush { effect: false }, std::mem::take(&mut events.source));
+        }
+        self.track_put(rank, doing, events);
+    }
+
     /// Tracks the effect of a message to `rank` that was sent or queued.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
         self.tasks.track(rank, "sending a message", Step::Message, effect);

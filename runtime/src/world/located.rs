@@ -25,10 +25,29 @@ impl Located {
     }
 }
 
+/// How located bytes of a segment are reached: the route to their owner, decided once for each operation.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access {
+    /// By loads and stores here.
+    Here(*mut u8),
+    /// The owner is mapped and these bytes are not: by the kernel, or, where it copies nothing, by a message.
+    Elsewhere,
+    /// Over the network, which takes this offset.
+    Network(usize),
+}
+
 /// How the engine looks a segment up.
 pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
 
 impl World {
+    /// How located bytes of `rank` are reached.
+    pub(super) fn access(&self, rank: usize, Located { address, remote }: Located, len: usize) -> Access {
+        if !self.engine.routes.is_mapped(rank) {
+            return Access::Network(remote);
+        }
+        self.mapped_here(rank, address, len).map_or(Access::Elsewhere, Access::Here)
+    }
+
     /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
     pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
         let place = self.engine.segments.mapped().place(rank, address, len);

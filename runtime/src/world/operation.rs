@@ -446,12 +446,9 @@ impl Operation<'_> {
         (|| -> Result<()> {
             let engine = self.world.engine();
             array.check_of(engine)?;
-            let mut events = self.events(engine.identity())?;
+            let events = self.events(engine.identity())?;
             array.put_from(rank, start, source, from)?;
-            if !engine.routes.is_mapped(rank) {
-                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-            }
-            engine.track_put(rank, "put", events);
+            engine.track_put_from(rank, "put", events);
             Ok(())
         })()
         .placed_here()

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::located::Located;
+pub(super) use super::located::{Access, Located};
 use super::{AtomicElement, Bell, Event, OneThread, ThreadSegment, World, differ};
 use crate::engine::{BY_ADDRESS, Engine, Filled, Local};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
@@ -435,26 +435,25 @@ impl World {
     pub(super) fn put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, source.len())?;
-        if !self.engine.routes.is_mapped(rank) {
+        let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
+        match self.access(rank, located, source.len()) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network);
-        }
-        match self.mapped_here(rank, address, source.len()) {
-            Some(to) => {
+            Access::Network(remote) => self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network),
+            Access::Here(to) => {
                 // SAFETY: as in `put_segment`.
                 unsafe { copy::put(to, source.as_ptr(), source.len()) };
                 self.engine.stored(rank);
+                Ok(Carried::Copied)
             }
-            None => {
+            Access::Elsewhere => {
                 let start = source.as_ptr().cast_mut();
                 // SAFETY: only read when putting; and as above.
-                if !unsafe { self.attach(NAME, Direction::Put, rank, start, address, source.len()) }? {
-                    return self.put_by_message(NAME, rank, number, offset, source).map(|()| Carried::Message);
+                match unsafe { self.attach(NAME, Direction::Put, rank, start, located.address, source.len()) }? {
+                    true => Ok(Carried::Copied),
+                    false => self.put_by_message(NAME, rank, number, offset, source).map(|()| Carried::Message),
                 }
             }
         }
-        Ok(Carried::Copied)
     }
 
     /// Stores `word` at byte `offset`, which must be aligned, of segment `number` of `rank`, after all earlier puts of this rank to `rank`: a
@@ -615,15 +614,13 @@ impl World {
             return Ok(None);
         }
         self.engine.poll()?;
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, len)?;
-        if !self.engine.routes.is_mapped(rank) {
-            return Ok(Some(remote));
-        }
-        match self.mapped_here(rank, address, len) {
-            Some(from) => copy_from(from),
-            None => {
+        let located = self.locate_segment(NAME, rank, number, offset, len)?;
+        match self.access(rank, located, len) {
+            Access::Network(remote) => return Ok(Some(remote)),
+            Access::Here(from) => copy_from(from),
+            Access::Elsewhere => {
                 // SAFETY: the kernel writes `into`, which is valid by the caller's guarantees.
-                if !unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
+                if !unsafe { self.attach(NAME, Direction::Get, rank, into, located.address, len) }? {
                     // SAFETY: the caller's.
                     unsafe { self.get_by_message(NAME, rank, number, offset, into, len) }?;
                 }

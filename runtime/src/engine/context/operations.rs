@@ -99,6 +99,23 @@ impl Stream {
         }
     }
 
+    /// Called after a put to memory of `rank`. If the put was a store, wakes `rank` if it sleeps.
+    #[inline]
+    pub(crate) fn tell_stored(&self, rank: usize) {
+        if self.is_mapped(rank) {
+            self.stored(rank);
+        }
+    }
+
+    /// Called after a store to memory of `rank`, which is mapped: wakes `rank` if it sleeps.
+    #[inline]
+    pub(crate) fn stored(&self, rank: usize) {
+        if self.sleeps(rank) {
+            self.wake(rank);
+        }
+        self.announce(rank);
+    }
+
     /// Reads bytes at `offset` of the slot of `rank`, in bounds.
     ///
     /// # Errors

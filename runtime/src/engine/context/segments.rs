@@ -283,15 +283,6 @@ impl Stream {
         is_usable && !self.is_lost(rank)
     }
 
-    /// Called after a store to memory of `rank`, which is mapped: wakes `rank` if it sleeps.
-    #[inline]
-    pub(crate) fn stored(&self, rank: usize) {
-        if self.sleeps(rank) {
-            self.wake(rank);
-        }
-        self.announce(rank);
-    }
-
     /// Whether a put to a segment of a rank of this node may wait in a message.
     #[inline]
     pub(crate) fn are_by_message(&self) -> bool {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Event, Operation, checked};
-use crate::engine::{self, Events, Step};
+use crate::engine::{self, Events};
 use crate::error::{Error, Placed, Result};
 use crate::message::{Context, HandlerId, LandingId};
 use crate::world::returned::Lender;
@@ -78,13 +78,7 @@ impl Operation<'_> {
             array.check_of(engine)?;
             array.try_put_from(rank, start, source, from)
         };
-        self.at_once(put, |mut events| {
-            if !engine.routes.is_mapped(rank) {
-                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-            }
-            engine.track_put(rank, "put", events);
-        })
-        .placed_here()
+        self.at_once(put, |events| engine.track_put_from(rank, "put", events)).placed_here()
     }
 
     /// As [`Operation::put_owned`], but does not wait for room: what the network does not take at once is copied and kept. Takes the buffer
