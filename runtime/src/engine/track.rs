@@ -146,12 +146,12 @@ impl Engine {
         if claim.check(&self.blocks, "", rank).is_err() {
             return Ok(());
         }
-        if !self.routes.is_mapped(rank) {
+        let Some(slot) = self.mapped_slot(rank) else {
             self.do_unasked(rank, Operation::Ring { offset: self.networks.to(rank).ring_word(remote) });
             return Ok(());
-        }
+        };
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
-        let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(mapped).cast()) };
+        let word = unsafe { AtomicU64::from_ptr(slot.add(mapped).cast()) };
         // An atomic add, since contexts ring the same word. Release pairs with the Acquire load in `Words::count`.
         word.fetch_add(1, Ordering::Release);
         self.wake_if_asleep(rank);

@@ -482,9 +482,9 @@ impl Operation<'_> {
             all.extend(events.handled);
             // SAFETY: in bounds of this rank's slot, as just checked.
             let to = unsafe { engine.node.slot(engine.rank).add(own) };
-            if engine.routes.is_mapped(rank) {
+            if let Some(slot) = engine.mapped_slot(rank) {
                 // SAFETY: in bounds of a mapped slot, as just checked.
-                let from = unsafe { engine.node.slot(rank).add(offset) };
+                let from = unsafe { slot.add(offset) };
                 // SAFETY: both ranges are mapped, and only touched by copies and atomics.
                 unsafe { copy::between(to, from, len) };
                 engine.happened(all, Ok(()));
