@@ -83,6 +83,7 @@ mod lost;
 mod models;
 mod one_sided;
 mod owed;
+mod parts;
 mod poll;
 mod port;
 mod queue;
