@@ -45,7 +45,7 @@ impl Issuer for &Engine {
     }
 
     fn mapped(&self, rank: usize) -> Option<*mut u8> {
-        self.routes.is_mapped(rank).then(|| self.node.slot(rank))
+        self.mapped_slot(rank)
     }
 
     fn check_claim(&self, claim: Option<Claim>, doing: &'static str, rank: usize) -> Result<()> {
@@ -145,6 +145,12 @@ impl Drop for Room<'_> {
 }
 
 impl Engine {
+    /// The slot of `rank`, if it is mapped here.
+    #[inline(always)]
+    pub(crate) fn mapped_slot(&self, rank: usize) -> Option<*mut u8> {
+        self.routes.is_mapped(rank).then(|| self.node.slot(rank))
+    }
+
     /// Most bytes of a message to any rank, header included.
     pub(crate) fn largest_message(&self) -> usize {
         let lanes = || self.interface.largest_message();
@@ -345,9 +351,9 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn remote_put_flag(&self, rank: usize, offset: usize, flag: u64) -> Result<()> {
-        if self.routes.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: the caller guarantees an aligned word of a mapped slot, which only this rank writes.
-            let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(offset).cast()) };
+            let word = unsafe { AtomicU64::from_ptr(slot.add(offset).cast()) };
             // Pairs with the Acquire load of the rank that waits for the flag.
             word.store(flag, Ordering::Release);
             self.wake_if_asleep(rank);
@@ -379,9 +385,9 @@ impl Engine {
 
     #[inline(never)]
     fn put_remote(&self, rank: usize, offset: usize, bytes: &[u8], tell: bool) -> Result<()> {
-        if self.routes.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: a mapped slot; the caller guarantees the bounds.
-            unsafe { crate::memory::copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            unsafe { crate::memory::copy::put(slot.add(offset), bytes.as_ptr(), bytes.len()) };
             self.stored(rank);
             return Ok(());
         }
@@ -475,9 +481,9 @@ impl Engine {
     /// # Errors
     /// [`Error::PeerLost`], [`Error::InsideHandler`].
     pub(crate) fn remote_get(&self, doing: &'static str, rank: usize, offset: usize, to: &mut [u8]) -> Result<()> {
-        if self.routes.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: a mapped slot; the caller guarantees the bounds.
-            unsafe { crate::memory::copy::get(to.as_mut_ptr(), self.node.slot(rank).add(offset), to.len()) };
+            unsafe { crate::memory::copy::get(to.as_mut_ptr(), slot.add(offset), to.len()) };
             return Ok(());
         }
         let (network, len) = (self.networks.to(rank), to.len());

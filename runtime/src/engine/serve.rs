@@ -18,12 +18,12 @@ const RETRY: Duration = Duration::from_millis(1);
 const YIELDS: u32 = 32;
 
 /// Errors of messages that were delivered meanwhile. The program's next polls report them.
-struct Kept<'a> {
+struct KeptErrors<'a> {
     engine: &'a Engine,
     errors: Vec<Error>,
 }
 
-impl Kept<'_> {
+impl KeptErrors<'_> {
     fn take(&mut self) {
         while let Some(error) = self.engine.faults.next() {
             // No more than the engine keeps: a peer can send errors for as long as this rank computes.
@@ -34,7 +34,7 @@ impl Kept<'_> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for KeptErrors<'_> {
     fn drop(&mut self) {
         self.errors.drain(..).for_each(|error| self.engine.faults.keep(error));
     }
@@ -64,7 +64,7 @@ impl Engine {
     pub(crate) fn serve_until(&self, doing: &'static str, wakeup: &Wakeup, ending: &Ending) {
         let mut shown = Shown::new(self);
         shown.tell(doing);
-        let (mut kept, mut panic, mut idle) = (Kept { engine: self, errors: Vec::new() }, None, 0);
+        let (mut kept, mut panic, mut idle) = (KeptErrors { engine: self, errors: Vec::new() }, None, 0);
         while self.is_own() && !ending.is_over() {
             match catch_unwind(AssertUnwindSafe(|| self.serve_once(wakeup, ending, &mut kept, &mut idle))) {
                 Ok(Ok(())) => {}
@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Makes progress. If nothing is left it yields its core, and sleeps after some `idle` polls in a row.
-    fn serve_once(&self, wakeup: &Wakeup, ending: &Ending, kept: &mut Kept<'_>, idle: &mut u32) -> Result<()> {
+    fn serve_once(&self, wakeup: &Wakeup, ending: &Ending, kept: &mut KeptErrors<'_>, idle: &mut u32) -> Result<()> {
         let done = self.turn();
         // One that waits would keep the descriptor from being armed.
         kept.take();
@@ -111,14 +111,14 @@ impl Engine {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{Kept, MOST};
+    use super::{KeptErrors, MOST};
     use crate::error::Error;
 
     #[test]
     fn a_flood_of_errors_is_not_kept_whole() {
         let ranks = crate::threads(1, |world| {
             let engine = world.engine();
-            let mut kept = Kept { engine, errors: Vec::new() };
+            let mut kept = KeptErrors { engine, errors: Vec::new() };
             for _ in 0..3 * MOST {
                 engine.faults.keep(Error::MemoryLost { doing: "a test".into() });
                 kept.take();

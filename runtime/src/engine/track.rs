@@ -65,6 +65,14 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::track_put`], of a put whose source may be read by the network until the source event.
+    pub(crate) fn track_put_from(&self, rank: usize, doing: &'static str, mut events: Events) {
+        if !self.routes.is_mapped(rank) {
+            self.tasks.track(rank, doing, Step::Flush { effect: false }, std::mem::take(&mut events.source));
+        }
+        self.track_put(rank, doing, events);
+    }
+
     /// Tracks the effect of a message to `rank` that was sent or queued.
     pub(crate) fn track_message(&self, rank: usize, effect: Vec<Event>) {
         self.tasks.track(rank, "sending a message", Step::Message, effect);
@@ -138,12 +146,12 @@ impl Engine {
         if claim.check(&self.blocks, "", rank).is_err() {
             return Ok(());
         }
-        if !self.routes.is_mapped(rank) {
+        let Some(slot) = self.mapped_slot(rank) else {
             self.do_unasked(rank, Operation::Ring { offset: self.networks.to(rank).ring_word(remote) });
             return Ok(());
-        }
+        };
         // SAFETY: an aligned word of a live bell in a mapped slot, as the claim says; only touched as this atomic.
-        let word = unsafe { AtomicU64::from_ptr(self.node.slot(rank).add(mapped).cast()) };
+        let word = unsafe { AtomicU64::from_ptr(slot.add(mapped).cast()) };
         // An atomic add, since contexts ring the same word. Release pairs with the Acquire load in `Words::count`.
         word.fetch_add(1, Ordering::Release);
         self.wake_if_asleep(rank);

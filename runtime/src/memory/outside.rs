@@ -62,7 +62,7 @@ pub unsafe fn transfer(direction: Direction, pid: u32, here: *mut u8, there: usi
 const PAGE: usize = 4096;
 
 /// Whether the byte at `address` of this process is mapped for reading. Changes nothing. Linux before 5.14 does not tell; then `true`.
-pub fn is_mapped(address: usize) -> bool {
+pub fn readable(address: usize) -> bool {
     // SAFETY: makes the kernel take the fault that a read would take; it changes no content, and checks the address.
     let populated =
         unsafe { rustix::mm::madvise((address / PAGE * PAGE) as *mut _, PAGE, rustix::mm::Advice::LinuxPopulateRead) };

@@ -134,10 +134,12 @@ pub(super) fn install(messages: &Rc<Messages>) {
             return messages.fault(message.from, "an answer without a number");
         };
         if number & RECEIPT != 0 {
+            // First: a program that is told that it may change its data takes the data back.
+            messages.end_outgoing(number, message.from);
             return messages.take_receipt(message.from, number, answer);
         }
         messages.calls.answer(number, answer);
-        messages.end_outgoing(number);
+        messages.end_outgoing(number, message.from);
     });
 }
 

@@ -4,13 +4,14 @@
 //! and says where the data is. At the receiver the first function of the handler names a place. The receiver then fetches the
 //! data to that place: by the kernel's cross-memory attach from a peer whose memory is mapped (one copy), by RDMA get over a
 //! network (none), and by messages in pieces where neither is possible. When the data is there the second function runs, and the
-//! sender gets the answer that ends its call and gives up the data.
+//! sender gets the answer that ends its call, or lets the events of its operation happen, and gives up the data.
 //!
 //! A sender has at most [`MOST`] announced messages at one receiver and blocks until one of them has landed, so a slow receiver
 //! slows its senders down.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
@@ -18,7 +19,7 @@ use super::closure::{Call, DONE, REFUSED};
 use super::fetch::{Fetch, Offer, Offered};
 use super::panic::Caller;
 use super::{Context, HandlerFn, HandlerId, Messages, id, words};
-use crate::engine::Background;
+use crate::engine::{Background, Events};
 use crate::error::{CalledAt, Error, Result};
 
 /// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
@@ -177,7 +178,7 @@ pub(crate) fn handler(
 /// Large messages in flight.
 #[derive(Default)]
 pub(super) struct Landings {
-    /// Data that this rank has announced, by the number of the call.
+    /// Data that this rank has announced, by the number of the call or the receipt.
     outgoing: RefCell<BTreeMap<u64, Outgoing>>,
     incoming: RefCell<VecDeque<Incoming>>,
     task: OnceCell<Rc<Task>>,
@@ -196,7 +197,8 @@ struct Outgoing {
     to: usize,
     /// Declared before the data, so that it is deregistered before the data is freed.
     _offer: Option<Offer>,
-    _data: Rc<Vec<u8>>,
+    /// `None`: it travels with its header.
+    _data: Option<Rc<Vec<u8>>>,
 }
 
 /// A large message whose data is being fetched.
@@ -248,23 +250,71 @@ impl Messages {
         header: &[u8],
         data: Rc<Vec<u8>>,
     ) -> Result<Call<()>> {
-        let engine = &self.engine;
-        engine.check_rank(to, "sending a large message")?;
-        engine.check_outside_handler("sending a large message")?;
-        if !self.may_announce(to) {
-            if engine.outbox.is_at_once() {
-                let operation = "sending a large message";
-                return Err(Error::WouldBlock { operation, rank: to, place: CalledAt::default() });
-            }
-            engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))?;
-        }
+        self.await_room_to_announce(to)?;
         let call = self.open_call(to, |_| Ok(()));
-        let len = data.len();
-        let is_short = len <= EAGER && header.len() + len + EAGER / 8 <= engine.largest_message();
+        self.announce(call.number(), to, handler, header, data)?;
+        Ok(call)
+    }
+
+    /// As [`Messages::send_large`], with events in place of a call. Takes those that happen when the receiver has answered. Left are those
+    /// for the source, if the data is copied: the caller lets them happen.
+    ///
+    /// # Errors
+    /// As [`Messages::send_large`]. Then no event happens, and all are left with the caller, unless the world has ended.
+    pub(crate) fn send_large_with(
+        &self,
+        to: usize,
+        handler: LandingId,
+        header: &[u8],
+        data: Rc<Vec<u8>>,
+        events: &mut Events,
+    ) -> Result<()> {
+        self.await_room_to_announce(to)?;
+        let source = if self.travels_with(header, &data) { Vec::new() } else { std::mem::take(&mut events.source) };
+        let (sources, effects) = (source.len(), events.effect.len());
+        let mut answered = source;
+        answered.append(&mut events.effect);
+        answered.append(&mut events.handled);
+        let number = self.engine.open_receipt(to, answered)?;
+        self.announce(number, to, handler, header, data).inspect_err(|_| {
+            // A message that was not sent has no receipt.
+            let mut left = self.engine.contexts.receipts().close(number, to).unwrap_or_default();
+            events.handled = left.split_off(left.len().min(sources + effects));
+            events.effect = left.split_off(left.len().min(sources));
+            events.source.append(&mut left);
+        })
+    }
+
+    /// Checks that a large message may be sent to `to` from here, and waits until one more may be announced there.
+    ///
+    /// # Errors
+    /// As [`Messages::send_large`].
+    fn await_room_to_announce(&self, to: usize) -> Result<()> {
+        const DOING: &str = "sending a large message";
+        let engine = &self.engine;
+        engine.check_rank(to, DOING)?;
+        engine.check_outside_handler(DOING)?;
+        if self.may_announce(to) {
+            return Ok(());
+        }
+        if engine.outbox.is_at_once() {
+            return Err(Error::WouldBlock { operation: DOING, rank: to, place: CalledAt::default() });
+        }
+        engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))
+    }
+
+    /// Whether such data is so short that it travels with its header.
+    fn travels_with(&self, header: &[u8], data: &[u8]) -> bool {
+        data.len() <= EAGER && header.len() + data.len() + EAGER / 8 <= self.engine.largest_message()
+    }
+
+    /// Sends the announcement. The receiver's answer has this number, of a call or of a receipt.
+    fn announce(&self, number: u64, to: usize, handler: LandingId, header: &[u8], data: Rc<Vec<u8>>) -> Result<()> {
+        let (len, is_short) = (data.len(), self.travels_with(header, &data));
         // SAFETY: the data stays where it is until `_offer` is dropped, before it.
         let offer = (!is_short).then(|| unsafe { self.offer(to, data.as_ptr(), len) });
         let way = if is_short { WITH_HEADER } else { OFFERED };
-        let words = [call.number(), len as u64, way, header.len() as u64].map(u64::to_ne_bytes);
+        let words = [number, len as u64, way, header.len() as u64].map(u64::to_ne_bytes);
         let mut bytes = words.as_flattened().to_vec();
         if let Some(offer) = &offer {
             offer.encode(&mut bytes);
@@ -273,13 +323,11 @@ impl Messages {
         if is_short {
             bytes.extend_from_slice(&data);
         }
-        let outgoing = Outgoing { to, _offer: offer, _data: data };
-        self.landings.outgoing.borrow_mut().insert(call.number(), outgoing);
-        if let Err(error) = self.send_to_handler(to, handler.0, &bytes) {
-            self.landings.outgoing.borrow_mut().remove(&call.number());
-            return Err(error);
-        }
-        Ok(call)
+        let outgoing = Outgoing { to, _offer: offer, _data: (!is_short).then_some(data) };
+        self.landings.outgoing.borrow_mut().insert(number, outgoing);
+        self.send_to_handler(to, handler.0, &bytes).inspect_err(|_| {
+            self.landings.outgoing.borrow_mut().remove(&number);
+        })
     }
 
     /// Whether fewer than [`MOST`] messages are announced to `to`.
@@ -296,10 +344,15 @@ impl Messages {
         }
     }
 
-    /// Drops the data of a call that is answered.
-    pub(super) fn end_outgoing(&self, number: u64) {
-        if !self.landings.outgoing.borrow().is_empty() {
-            self.landings.outgoing.borrow_mut().remove(&number);
+    /// Drops the data of a call or a receipt that `by` has answered.
+    pub(super) fn end_outgoing(&self, number: u64, by: usize) {
+        if self.landings.outgoing.borrow().is_empty() {
+            return;
+        }
+        if let Entry::Occupied(outgoing) = self.landings.outgoing.borrow_mut().entry(number)
+            && outgoing.get().to == by
+        {
+            outgoing.remove();
         }
     }
 

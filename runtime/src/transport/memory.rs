@@ -132,7 +132,7 @@ impl Registry {
         }
         // The program may name a wrong address. A device checks it; on other wires the first access would kill the process.
         let ends = [address as usize, address as usize + (len - 1)];
-        if memory == MemoryKind::Outside && !ends.into_iter().all(outside::is_mapped) {
+        if memory == MemoryKind::Outside && !ends.into_iter().all(outside::readable) {
             return Err(Error::InvalidParam("memory to register must be mapped"));
         }
         // SAFETY: the caller guarantees it.

@@ -14,6 +14,7 @@ mod heaps;
 mod landing;
 mod large;
 mod launched;
+mod located;
 mod mapped;
 mod operation;
 mod phase;

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::panic::Location;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
@@ -20,7 +21,7 @@ use super::{AtomicElement, Bell, PlainData, Symmetric, ThreadBell, World};
 use crate::engine::{self, Atomic, Change, Events, Found, Group, HeapRange, Identity, Member, Ready, Ring, Step};
 use crate::error::{Error, Placed, Result};
 use crate::memory::copy;
-use crate::message::{Context, HandlerId};
+use crate::message::{Context, HandlerId, LandingId};
 use crate::transport::AtomicOp;
 
 /// The action for an event of an [`Operation`]: what is done when the event happens. Made from a reference to a [`Counter`], a
@@ -244,6 +245,9 @@ impl<T> Fetched<T> {
 /// | [effect](Operation::effect) | it is visible at the target | the elements are here | its result is here | it is in the target's memory, or the network has delivered it to the target |
 /// | [handled](Operation::handled) | with effect | with effect | with effect | its handler has run |
 ///
+/// Of a large message ([`Operation::send_large`]) effect and handled happen together, when its data has landed and the second function of
+/// its handler has run. So does source, except that data which travels with its header is copied before the call returns.
+///
 /// On mapped memory source and effect happen before the call returns, except that the effect of a message comes later if the
 /// message was queued. Over a network the source event of `put`, `send`, `invoke` and of atomics happens before the call
 /// returns too, since these copy; the source event of `put_from` and of a long `put_owned` and all effect events happen when the network has acknowledged
@@ -442,12 +446,9 @@ impl Operation<'_> {
         (|| -> Result<()> {
             let engine = self.world.engine();
             array.check_of(engine)?;
-            let mut events = self.events(engine.identity())?;
+            let events = self.events(engine.identity())?;
             array.put_from(rank, start, source, from)?;
-            if !engine.routes.is_mapped(rank) {
-                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-            }
-            engine.track_put(rank, "put", events);
+            engine.track_put_from(rank, "put", events);
             Ok(())
         })()
         .placed_here()
@@ -481,9 +482,9 @@ impl Operation<'_> {
             all.extend(events.handled);
             // SAFETY: in bounds of this rank's slot, as just checked.
             let to = unsafe { engine.node.slot(engine.rank).add(own) };
-            if engine.routes.is_mapped(rank) {
+            if let Some(slot) = engine.mapped_slot(rank) {
                 // SAFETY: in bounds of a mapped slot, as just checked.
-                let from = unsafe { engine.node.slot(rank).add(offset) };
+                let from = unsafe { slot.add(offset) };
                 // SAFETY: both ranges are mapped, and only touched by copies and atomics.
                 unsafe { copy::between(to, from, len) };
                 engine.happened(all, Ok(()));
@@ -608,6 +609,59 @@ impl Operation<'_> {
                 .inspect_err(|error| engine::refuse(handled, error))?;
             engine.happened(source, Ok(()));
             engine.track_message(rank, effect);
+            Ok(())
+        })()
+        .placed_here()
+    }
+
+    /// Sends `header` and `data` to a handler of large messages of `rank`, as [`World::send_large`]. After the source event the operation
+    /// no longer holds the data: a program that has shared the vector may change it ([`Rc::get_mut`]).
+    ///
+    /// # Errors
+    /// As [`World::send_large`], those of its call for functions and futures; as [`Operation::put`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::rc::Rc;
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::{Counter, Landing, Threads};
+    ///
+    /// let ranks = Threads::new(2).build(|mut builder| {
+    ///     let deposit = builder.landing_handler(
+    ///         "deposit",
+    ///         |_, _| Landing::vec(Vec::new()),
+    ///         |_, landed| assert_eq!(landed.len(), 100_000),
+    ///     );
+    ///     let world = builder.start()?;
+    ///     let (mut data, landed) = (Rc::new(vec![0; 100_000]), Counter::new());
+    ///     for round in 1..=3u8 {
+    ///         // The data of the round before has landed: the same memory is used again.
+    ///         Rc::get_mut(&mut data).expect("the operation has dropped its reference").fill(round);
+    ///         let next = (world.rank() + 1) % world.size();
+    ///         world.operation().source(&landed).send_large(next, deposit, b"", Rc::clone(&data))?;
+    ///         world.wait_counter(&landed, round.into())?;
+    ///     }
+    ///     world.finish()
+    /// })?;
+    /// ranks.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn send_large(
+        self,
+        rank: usize,
+        handler: LandingId,
+        header: &[u8],
+        data: impl Into<Rc<Vec<u8>>>,
+    ) -> Result<()> {
+        (|| -> Result<()> {
+            let (engine, messages) = (self.world.engine(), self.world.messages());
+            let mut events = self.events(engine.identity())?;
+            if let Err(error) = messages.send_large_with(rank, handler, header, data.into(), &mut events) {
+                engine::refuse(events.handled, &error);
+                return Err(error);
+            }
+            engine.happened(events.source, Ok(()));
             Ok(())
         })()
         .placed_here()

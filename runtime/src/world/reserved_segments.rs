@@ -2,8 +2,8 @@
 
 use bytemuck::Pod;
 
+use super::located::{Access, Located, LookUp};
 use super::operation::check_one_value;
-use super::segments::{Located, LookUp};
 use super::{AtomicElement, Symmetric, World};
 use crate::engine::{ADDRESS, Engine, HEAP, STATICS};
 use crate::error::{CalledAt, Error, Result, check_range};
@@ -38,6 +38,14 @@ use crate::transport::AtomicOp;
 #[derive(Debug)]
 pub struct ReservedSegments<'w> {
     world: &'w World,
+}
+
+/// How bytes of a reserved segment are reached.
+pub(super) enum Reserved {
+    /// By loads and stores here.
+    Here(*mut u8),
+    /// Over the network, which takes this offset.
+    Network(usize),
 }
 
 impl ReservedSegments<'_> {
@@ -86,14 +94,15 @@ impl ReservedSegments<'_> {
 
     fn put_located(&self, name: &'static str, at: (usize, u32), located: Located, source: &[u8]) -> Result<()> {
         let (world, rank) = (self.world, at.0);
-        if !world.engine().routes.is_mapped(rank) {
-            return world.put_registered(name, rank, located.remote, source);
+        match world.access_reserved(name, at, located, source.len())? {
+            Reserved::Network(remote) => world.put_registered(name, rank, remote, source),
+            Reserved::Here(to) => {
+                // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be written.
+                unsafe { copy::put(to, source.as_ptr(), source.len()) };
+                world.engine().stored(rank);
+                Ok(())
+            }
         }
-        let to = world.reserved_here(name, at, located, source.len())?;
-        // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be written.
-        unsafe { copy::put(to, source.as_ptr(), source.len()) };
-        world.engine().stored(rank);
-        Ok(())
     }
 
     /// Copies bytes from `offset` of segment 0 or 1 of `rank` to `into`. Blocks until the bytes have arrived.
@@ -108,13 +117,14 @@ impl ReservedSegments<'_> {
             engine.check_outside_handler(NAME)?;
             engine.poll()?;
             let located = world.locate_reserved(NAME, (rank, number), offset, into.len(), Engine::find_segment)?;
-            if !engine.routes.is_mapped(rank) {
-                return world.get_registered(NAME, rank, located.remote, into);
+            match world.access_reserved(NAME, (rank, number), located, into.len())? {
+                Reserved::Network(remote) => world.get_registered(NAME, rank, remote, into),
+                Reserved::Here(from) => {
+                    // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be read.
+                    unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
+                    Ok(())
+                }
             }
-            let from = world.reserved_here(NAME, (rank, number), located, into.len())?;
-            // SAFETY: inside the segment; the maker of this value guarantees that the bytes there may be read.
-            unsafe { copy::get(into.as_mut_ptr(), from, into.len()) };
-            Ok(())
         })
     }
 
@@ -198,16 +208,22 @@ impl World {
         }
     }
 
-    /// Where located bytes of `rank`, which is mapped, are in this process.
-    pub(super) fn reserved_here(
+    /// How located bytes of a reserved segment are reached.
+    ///
+    /// # Errors
+    /// [`Error::NoSegment`] if `rank` is mapped and its segment is not here.
+    pub(super) fn access_reserved(
         &self,
         operation: &'static str,
         (rank, number): (usize, u32),
         located: Located,
         len: usize,
-    ) -> Result<*mut u8> {
-        let none = || Error::NoSegment { operation, rank, number, place: CalledAt::default() };
-        self.mapped_here(rank, located.address, len).ok_or_else(none)
+    ) -> Result<Reserved> {
+        match self.access(rank, located, len) {
+            Access::Network(remote) => Ok(Reserved::Network(remote)),
+            Access::Here(place) => Ok(Reserved::Here(place)),
+            Access::Elsewhere => Err(Error::NoSegment { operation, rank, number, place: CalledAt::default() }),
+        }
     }
 
     /// The offset of `variable`, which is static, in segment 1. `None` if static data is not symmetric here, or it lies elsewhere: on the

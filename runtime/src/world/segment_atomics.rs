@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use super::located::{Located, LookUp};
 use super::operation::{apply, check_one_value};
-use super::segments::{Located, LookUp};
 use super::{AtomicElement, Completion, World};
 use crate::engine::{Change, Engine, Found, HEAP};
 use crate::error::{CalledAt, Error, Result};

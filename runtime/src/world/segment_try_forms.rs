@@ -8,6 +8,7 @@ use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::outside::Direction;
 use crate::transport::Sent;
+use crate::world::located::Access;
 
 /// # Puts to segments that answer at once
 /// Each `try_` form does what the call without `try_` does, if there is room for all data now. Otherwise it fails with
@@ -29,7 +30,7 @@ impl World {
         (|| -> Result<()> {
             let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
             self.engine.put_at_once(NAME, rank, source.len(), || {
-                self.put_located(NAME, rank, &located, source, After::Nothing).map(drop)
+                self.put_located(NAME, rank, located, source, After::Nothing).map(drop)
             })
         })()
         .placed_here()
@@ -52,7 +53,7 @@ impl World {
         (|| -> Result<()> {
             let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
             self.engine.put_at_once(NAME, rank, source.len() + size_of::<u64>(), || {
-                match self.put_located(NAME, rank, &located, source, After::Nothing)? {
+                match self.put_located(NAME, rank, located, source, After::Nothing)? {
                     Carried::Message => self.ring_handled(rank, bell),
                     Carried::Copied | Carried::Network => bell.ring(rank),
                 }
@@ -73,7 +74,7 @@ impl World {
             let located = self.locate_segment(NAME, rank, number, offset, word.len())?;
             located.check_aligned(NAME, rank, word.len())?;
             self.engine.put_at_once(NAME, rank, word.len(), || {
-                if self.put_located(NAME, rank, &located, word, After::All)? == Carried::Copied {
+                if self.put_located(NAME, rank, located, word, After::All)? == Carried::Copied {
                     self.engine.wake_if_asleep(rank);
                 }
                 Ok(())
@@ -127,35 +128,38 @@ impl World {
         &self,
         operation: &'static str,
         rank: usize,
-        located: &Located,
+        located: Located,
         source: &[u8],
         after: After,
     ) -> Result<Carried> {
-        let Located { address, remote } = *located;
-        if !self.engine.routes.is_mapped(rank) {
-            match after {
-                After::Nothing => self.engine.remote_put(rank, remote, source)?,
-                After::All => self.engine.remote_put_after(rank, remote, source)?,
+        let is_ordered = after == After::All;
+        match self.access(rank, located, source.len()) {
+            Access::Network(remote) => {
+                match after {
+                    After::Nothing => self.engine.remote_put(rank, remote, source)?,
+                    After::All => self.engine.remote_put_after(rank, remote, source)?,
+                }
+                Ok(Carried::Network)
             }
-            return Ok(Carried::Network);
-        }
-        // Earlier puts may have gone by message.
-        let by_message = after == After::All && rank != self.rank() && self.engine.segments.mapped().are_by_message();
-        if by_message {
-            return self.put_one_message(operation, rank, address, source);
-        }
-        if let Some(to) = self.mapped_here(rank, address, source.len()) {
-            // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not the owner, has
-            // handled a message.
-            unsafe { copy::put(to, source.as_ptr(), source.len()) };
-            self.engine.stored(rank);
-            return Ok(Carried::Copied);
-        }
-        let start = source.as_ptr().cast_mut();
-        // SAFETY: only read when putting; and as above.
-        match unsafe { self.attach(operation, Direction::Put, rank, start, address, source.len()) }? {
-            true => Ok(Carried::Copied),
-            false => self.put_one_message(operation, rank, address, source),
+            // Earlier puts may have gone by message.
+            _ if is_ordered && rank != self.rank() && self.engine.segments.mapped().are_by_message() => {
+                self.put_one_message(operation, rank, located.address, source)
+            }
+            Access::Here(to) => {
+                // SAFETY: inside an open segment, whose owner means it to be written. It stays open until this rank, if it is not the owner,
+                // has handled a message.
+                unsafe { copy::put(to, source.as_ptr(), source.len()) };
+                self.engine.stored(rank);
+                Ok(Carried::Copied)
+            }
+            Access::Elsewhere => {
+                let start = source.as_ptr().cast_mut();
+                // SAFETY: only read when putting; and as above.
+                match unsafe { self.attach(operation, Direction::Put, rank, start, located.address, source.len()) }? {
+                    true => Ok(Carried::Copied),
+                    false => self.put_one_message(operation, rank, located.address, source),
+                }
+            }
         }
     }
 

@@ -6,11 +6,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+pub(super) use super::located::{Access, Located};
 use super::{AtomicElement, Bell, Event, OneThread, ThreadSegment, World, differ};
-use crate::engine::{ADDRESS, BY_ADDRESS, Engine, Filled, FoundSegment, Local};
+use crate::engine::{BY_ADDRESS, Engine, Filled, Local};
 use crate::error::{CalledAt, Error, Placed, Result, check_range};
 use crate::memory::copy;
-use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
 use crate::memory::own_segments::PAGE;
 use crate::message::{Landing, Messages};
@@ -263,29 +263,6 @@ impl std::fmt::Debug for Segment {
     }
 }
 
-/// Where bytes of a segment are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Located {
-    /// Their address in the owner.
-    pub(crate) address: usize,
-    /// Their offset as a network takes it.
-    pub(crate) remote: usize,
-}
-
-impl Located {
-    /// # Errors
-    /// [`Error::Misaligned`] for a word of so many bytes.
-    pub(super) fn check_aligned(&self, operation: &'static str, rank: usize, alignment: usize) -> Result<()> {
-        if self.address.is_multiple_of(alignment) {
-            return Ok(());
-        }
-        Err(Error::Misaligned { operation, rank, address: self.address, alignment, place: CalledAt::default() })
-    }
-}
-
-/// How the engine looks a segment up.
-pub(super) type LookUp = fn(&Engine, &'static str, usize, u32) -> Result<Option<FoundSegment>>;
-
 impl World {
     /// A segment of `bytes` zeroed bytes of this rank. Not collective; peers do nothing. It lies in memory that the ranks of this node have
     /// mapped; beyond an eighth of a rank's address space (`bellwether info`) it is the system's, which ranks of the node reach by
@@ -457,26 +434,25 @@ impl World {
     pub(super) fn put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "put to a segment";
         self.engine.poll()?;
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, source.len())?;
-        if !self.engine.routes.is_mapped(rank) {
+        let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
+        match self.access(rank, located, source.len()) {
             // Each request looks the key up anew, so that none uses it after this rank has forgotten it.
-            return self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network);
-        }
-        match self.mapped_here(rank, address, source.len()) {
-            Some(to) => {
+            Access::Network(remote) => self.put_registered(NAME, rank, remote, source).map(|()| Carried::Network),
+            Access::Here(to) => {
                 // SAFETY: as in `put_segment`.
                 unsafe { copy::put(to, source.as_ptr(), source.len()) };
                 self.engine.stored(rank);
+                Ok(Carried::Copied)
             }
-            None => {
+            Access::Elsewhere => {
                 let start = source.as_ptr().cast_mut();
                 // SAFETY: only read when putting; and as above.
-                if !unsafe { self.attach(NAME, Direction::Put, rank, start, address, source.len()) }? {
-                    return self.put_by_message(NAME, rank, number, offset, source).map(|()| Carried::Message);
+                match unsafe { self.attach(NAME, Direction::Put, rank, start, located.address, source.len()) }? {
+                    true => Ok(Carried::Copied),
+                    false => self.put_by_message(NAME, rank, number, offset, source).map(|()| Carried::Message),
                 }
             }
         }
-        Ok(Carried::Copied)
     }
 
     /// Stores `word` at byte `offset`, which must be aligned, of segment `number` of `rank`, after all earlier puts of this rank to `rank`: a
@@ -637,15 +613,13 @@ impl World {
             return Ok(None);
         }
         self.engine.poll()?;
-        let Located { address, remote } = self.locate_segment(NAME, rank, number, offset, len)?;
-        if !self.engine.routes.is_mapped(rank) {
-            return Ok(Some(remote));
-        }
-        match self.mapped_here(rank, address, len) {
-            Some(from) => copy_from(from),
-            None => {
+        let located = self.locate_segment(NAME, rank, number, offset, len)?;
+        match self.access(rank, located, len) {
+            Access::Network(remote) => return Ok(Some(remote)),
+            Access::Here(from) => copy_from(from),
+            Access::Elsewhere => {
                 // SAFETY: the kernel writes `into`, which is valid by the caller's guarantees.
-                if !unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
+                if !unsafe { self.attach(NAME, Direction::Get, rank, into, located.address, len) }? {
                     // SAFETY: the caller's.
                     unsafe { self.get_by_message(NAME, rank, number, offset, into, len) }?;
                 }
@@ -686,57 +660,6 @@ impl World {
             unsafe { copy::put(into.add(done), Box::from_raw(came).1.as_ptr(), count) };
         }
         Ok(())
-    }
-
-    /// Where bytes at an address of `rank`, which is mapped, are in this process, if anywhere.
-    pub(super) fn mapped_here(&self, rank: usize, address: usize, len: usize) -> Option<*mut u8> {
-        let place = self.engine.segments.mapped().place(rank, address, len);
-        place.or_else(|| self.in_segment(rank, address, len))
-    }
-
-    /// The address of bytes of a segment, in its owner.
-    pub(crate) fn find_segment(
-        &self,
-        operation: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
-        len: usize,
-    ) -> Result<usize> {
-        self.locate_segment(operation, rank, number, offset, len).map(|located| located.address)
-    }
-
-    /// Where bytes of a segment are.
-    pub(super) fn locate_segment(
-        &self,
-        operation: &'static str,
-        rank: usize,
-        number: u32,
-        offset: usize,
-        len: usize,
-    ) -> Result<Located> {
-        self.locate_segment_by(operation, (rank, number), offset, len, Engine::find_segment)
-    }
-
-    /// As [`World::locate_segment`], by one of the engine's ways to look a segment up.
-    pub(super) fn locate_segment_by(
-        &self,
-        operation: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        len: usize,
-        find: LookUp,
-    ) -> Result<Located> {
-        self.engine.check_own(operation)?;
-        self.engine.check_rank(rank, operation)?;
-        // Safe calls do not reach the heap and the static data.
-        if (number as usize) < SEGMENTS_FIRST {
-            return Err(Error::NoSegment { operation, rank, number, place: CalledAt::default() });
-        }
-        let found = find(&self.engine, operation, rank, number)?;
-        let found = found.ok_or_else(|| self.engine.no_segment(operation, rank, number))?;
-        check_range(operation, rank, offset, len, found.len)?;
-        Ok(Located { address: found.start + offset, remote: ADDRESS + found.start + offset })
     }
 }
 

@@ -126,7 +126,7 @@ impl Simulated {
                     Ok(Opened { networks, pace: Some(pace) })
                 };
                 let builder = Builder::at(place, settings.clone());
-                program(rank, builder.over(Box::new(open), self.network.nodes(), self.network.shares()));
+                program(rank, builder.over(Box::new(open), self.network.nodes(), self.network.maps_within_nodes()));
             }));
             // A rank that never started, or whose world is gone already, must not be waited for.
             // A forked child that comes here is not the rank.

@@ -50,9 +50,7 @@ impl ThreadContext {
         (|| -> Result<()> {
             let (stream, doing) = (self.stream(), "put to an address");
             stream.put_segment(Stream::locate_address, doing, (rank, BY_ADDRESS), to, source)?;
-            if stream.is_mapped(rank) {
-                stream.stored(rank);
-            }
+            stream.tell_stored(rank);
             Ok(())
         })()
         .placed_here()

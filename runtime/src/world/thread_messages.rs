@@ -25,6 +25,8 @@ use crate::transport::Sent;
 /// On mapped memory a message up to 48 bytes is one cache line in a lane that the context claims at the target when it sends there
 /// first, and gives back when it is dropped. 63 contexts can have a lane at one target; further ones share one lane there and take
 /// turns. Larger messages are copied into message memory of the contexts, beside that of the world.
+///
+/// Large messages ([`World::send_large`](super::World::send_large)) are the world's: its thread answers the receivers that fetch their data.
 impl ThreadContext {
     /// Sends `payload` to a handler of `rank` that was registered with [`Builder::handler`](super::Builder::handler). The payload may be
     /// changed when this returns. Blocks until there is room.

@@ -61,9 +61,7 @@ impl ThreadReservedSegments<'_> {
         (|| -> Result<()> {
             let (stream, doing) = (self.context.stream(), "put to a reserved segment");
             stream.put_segment(Stream::locate_reserved, doing, (rank, number), offset, source)?;
-            if stream.is_mapped(rank) {
-                stream.stored(rank);
-            }
+            stream.tell_stored(rank);
             Ok(())
         })()
         .placed_here()

@@ -11,7 +11,8 @@ use bellwether_runtime::{
     Completion, Counter, Error, Event, Result, Simulated, ThreadArray, ThreadContext, Transport, World,
 };
 
-use super::{Dropped, threads};
+use super::panics::Dropped;
+use super::threads;
 
 /// Words of a buffer that is registered for its put.
 const LEN: usize = 40_000;

@@ -2,7 +2,7 @@
 
 use super::super::operation::{Atomic, Change};
 use super::Stream;
-use super::segments::{Locate, Word};
+use super::segments::{Locate, WordAccess};
 use crate::error::Result;
 
 /// An atomic of a context on a word of a segment.
@@ -44,8 +44,8 @@ impl Stream {
         by_network: impl FnOnce(usize) -> Result<R>,
     ) -> Result<R> {
         match self.locate_word(locate, doing, (rank, number, offset), change.width as usize)? {
-            Word::Here(at, _using) => Ok(at_once(at)),
-            Word::Network(at) => self.unless_closed(doing, rank, number, by_network(at)),
+            WordAccess::Here(at, _using) => Ok(at_once(at)),
+            WordAccess::Network(at) => self.unless_closed(doing, rank, number, by_network(at)),
         }
     }
 }

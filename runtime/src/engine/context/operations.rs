@@ -26,7 +26,7 @@ impl Issuer for Driving<'_> {
     }
 
     fn mapped(&self, rank: usize) -> Option<*mut u8> {
-        self.stream.is_mapped(rank).then(|| self.stream.node.slot(rank))
+        self.stream.mapped_slot(rank)
     }
 
     /// Nothing to check: a phase of the memory ends only after the contexts' operations on that memory have ended.
@@ -64,9 +64,9 @@ impl Stream {
     /// # Errors
     /// As [`Stream::wait`].
     pub(crate) fn put(&self, doing: &'static str, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
-        if self.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: a mapped slot; the caller guarantees that the range is inside.
-            unsafe { copy::put(self.node.slot(rank).add(offset), bytes.as_ptr(), bytes.len()) };
+            unsafe { copy::put(slot.add(offset), bytes.as_ptr(), bytes.len()) };
             self.announce(rank);
             return Ok(());
         }
@@ -99,14 +99,31 @@ impl Stream {
         }
     }
 
+    /// Called after a put to memory of `rank`. If the put was a store, wakes `rank` if it sleeps.
+    #[inline]
+    pub(crate) fn tell_stored(&self, rank: usize) {
+        if self.is_mapped(rank) {
+            self.stored(rank);
+        }
+    }
+
+    /// Called after a store to memory of `rank`, which is mapped: wakes `rank` if it sleeps.
+    #[inline]
+    pub(crate) fn stored(&self, rank: usize) {
+        if self.sleeps(rank) {
+            self.wake(rank);
+        }
+        self.announce(rank);
+    }
+
     /// Reads bytes at `offset` of the slot of `rank`, in bounds.
     ///
     /// # Errors
     /// As [`Stream::wait`].
     pub(crate) fn get(&self, doing: &'static str, rank: usize, offset: usize, into: &mut [u8]) -> Result<()> {
-        if self.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: a mapped slot; the caller guarantees that the range is inside.
-            unsafe { copy::get(into.as_mut_ptr(), self.node.slot(rank).add(offset), into.len()) };
+            unsafe { copy::get(into.as_mut_ptr(), slot.add(offset), into.len()) };
             return Ok(());
         }
         self.check_reachable(rank, doing)?;

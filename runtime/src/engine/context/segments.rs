@@ -167,7 +167,7 @@ pub(crate) enum Access<'a> {
 }
 
 /// The agent that does an atomic on a word of a segment.
-pub(super) enum Word<'a> {
+pub(super) enum WordAccess<'a> {
     /// The processor, at this address, which is valid while the use lasts.
     Here(*mut u8, InUse<'a>),
     /// The network, at this offset.
@@ -281,15 +281,6 @@ impl Stream {
         let is_paced = self.network.as_ref().is_some_and(|network| network.paced);
         let is_usable = !is_paced && self.node.is_own() || self.check_own("reaching a segment").is_ok();
         is_usable && !self.is_lost(rank)
-    }
-
-    /// Called after a store to memory of `rank`, which is mapped: wakes `rank` if it sleeps.
-    #[inline]
-    pub(crate) fn stored(&self, rank: usize) {
-        if self.sleeps(rank) {
-            self.wake(rank);
-        }
-        self.announce(rank);
     }
 
     /// Whether a put to a segment of a rank of this node may wait in a message.
@@ -681,7 +672,7 @@ impl Stream {
         doing: &'static str,
         (rank, number, offset): (usize, u32, usize),
         width: usize,
-    ) -> Result<Word<'_>> {
+    ) -> Result<WordAccess<'_>> {
         let misaligned = |address| Error::Misaligned {
             operation: doing,
             rank,
@@ -699,15 +690,15 @@ impl Stream {
         let by_network = self.network.is_some() && (of_heap || self.driven().networks.to(rank).changes_segments());
         match locate(self, doing, (rank, number), offset, width, by_network)? {
             Access::Here(at, _) if !at.addr().is_multiple_of(width) => Err(misaligned(at.addr())),
-            Access::Here(at, using) => Ok(Word::Here(at, using)),
+            Access::Here(at, using) => Ok(WordAccess::Here(at, using)),
             // Slots begin at a page, and so do heaps.
             Access::Network(at) if by_network && !(at & !ADDRESS).is_multiple_of(width) => {
                 Err(misaligned(at & !ADDRESS))
             }
-            Access::Network(at) if by_network => Ok(Word::Network(at)),
+            Access::Network(at) if by_network => Ok(WordAccess::Network(at)),
             // The owner's own processor does it, as for peers that ask for it by message.
             Access::Attached(at, using) if rank == self.rank && segments.owns(at, width) => match at % width {
-                0 => Ok(Word::Here(at as *mut u8, using)),
+                0 => Ok(WordAccess::Here(at as *mut u8, using)),
                 _ => Err(misaligned(at)),
             },
             Access::Attached(..) | Access::Network(_) => {

@@ -108,9 +108,9 @@ impl Stream {
         self.check_own(doing)?;
         // SAFETY: in bounds of the own slot.
         let from = unsafe { self.node.slot(self.rank).add(own) };
-        if self.is_mapped(rank) {
+        if let Some(slot) = self.mapped_slot(rank) {
             // SAFETY: in bounds of a mapped slot.
-            let to = unsafe { self.node.slot(rank).add(offset) };
+            let to = unsafe { slot.add(offset) };
             // SAFETY: both ranges are mapped, and only touched by copies and atomics. They may overlap.
             unsafe { copy::between(to, from, len) };
             self.announce(rank);

@@ -45,6 +45,12 @@ impl Stream {
         self.routes.is_mapped(rank)
     }
 
+    /// The slot of `rank`, if it is mapped here.
+    #[inline(always)]
+    pub(super) fn mapped_slot(&self, rank: usize) -> Option<*mut u8> {
+        self.is_mapped(rank).then(|| self.node.slot(rank))
+    }
+
     /// Whether `rank` runs on this host.
     #[inline]
     pub(crate) fn is_here(&self, rank: usize) -> bool {

@@ -76,7 +76,7 @@ where
 
     fn put(&self, rank: usize, offset: usize, bytes: &[u8]) -> Result<usize> {
         self.with(rank, |peer| {
-            let done = self.reach(peer, offset, |piece| {
+            let done = self.with_piece(peer, offset, |piece| {
                 let bytes = &bytes[..bytes.len().min(piece.left(offset))];
                 let pack = |room: &mut [u8]| {
                     match (<&mut [u8; 8]>::try_from(&mut *room), bytes.try_into()) {
@@ -104,7 +104,7 @@ where
         // SAFETY: inside this rank's slot.
         let from = unsafe { self.node.slot(self.rank).add(own) };
         self.with(rank, |peer| {
-            let done = self.reach(peer, offset, |piece| {
+            let done = self.with_piece(peer, offset, |piece| {
                 let regions = self.regions.borrow();
                 let left =
                     |region: &Region| region.len().checked_sub(from.addr().checked_sub(region.address().addr())?);
@@ -129,7 +129,7 @@ where
     fn ring(&self, rank: usize, offset: usize) -> Result<Sent> {
         self.with(rank, |peer| {
             peer.fence()?;
-            let done = self.reach(peer, offset, |piece| {
+            let done = self.with_piece(peer, offset, |piece| {
                 posted(peer.endpoint.atomic_post(AtomicOp::Add, 1u64, remote(piece, offset), &piece.key))
             })?;
             if done.is_some() {
@@ -147,7 +147,7 @@ where
         }
         self.with(rank, |peer| {
             peer.fence()?;
-            let done = self.reach(peer, offset, |piece| {
+            let done = self.with_piece(peer, offset, |piece| {
                 if piece.left(offset) < bytes.len() {
                     return Ok(None);
                 }
@@ -203,14 +203,14 @@ where
     fn get(&self, rank: usize, offset: usize, len: usize) -> Result<Option<Arc<Answer>>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            self.reach(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
+            self.with_piece(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
         })
     }
 
     unsafe fn get_lent(&self, rank: usize, offset: usize, to: *mut u8, len: usize) -> Result<Option<(Lent, usize)>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            self.reach(peer, offset, |piece| {
+            self.with_piece(peer, offset, |piece| {
                 let len = len.min(piece.left(offset)).min(self.interface.attributes().get.max_bcopy);
                 // SAFETY: the caller's.
                 let lent = unsafe { self.read_lent(peer, piece, offset, to, len) }?;
@@ -222,7 +222,7 @@ where
     fn atomic(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Arc<Answer>>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            self.reach(peer, offset, |piece| {
+            self.with_piece(peer, offset, |piece| {
                 self.asked(|answer, completion| match wanted.width {
                     Width::Four => post_atomic::<u32, _>(peer, piece, offset, wanted, answer, completion),
                     Width::Eight => post_atomic::<u64, _>(peer, piece, offset, wanted, answer, completion),
@@ -234,7 +234,7 @@ where
     fn atomic_now(&self, rank: usize, offset: usize, wanted: Change) -> Result<Option<Fetched>> {
         self.with(rank, |peer| {
             peer.fence()?;
-            self.reach(peer, offset, |piece| match wanted.width {
+            self.with_piece(peer, offset, |piece| match wanted.width {
                 Width::Four => self.now::<u32>(peer, piece, offset, wanted),
                 Width::Eight => self.now::<u64>(peer, piece, offset, wanted),
             })

@@ -113,7 +113,7 @@ impl<D: Domain> Network<D> {
     /// lies. `None`, while the peer's table is fetched, or
     /// from `act`, is back-pressure.
     #[inline(always)]
-    pub(super) fn reach<R>(
+    pub(super) fn with_piece<R>(
         &self,
         peer: &Peer<EndpointOf<D>>,
         offset: usize,

@@ -127,7 +127,7 @@ impl<D: Domain> Network<D> {
             true => (word_offset(&self.layout, self.rank), &word.to_ne_bytes()),
             false => (context_offset(&self.layout, self.rank), &[1]),
         };
-        let done = self.reach(peer, offset, |piece| {
+        let done = self.with_piece(peer, offset, |piece| {
             let pack = |room: &mut [u8]| {
                 room.copy_from_slice(bytes);
                 room.len()
@@ -144,7 +144,7 @@ impl<D: Domain> Network<D> {
     fn ask(&self, peer: &Peer<EndpointOf<D>>, offset: usize, len: usize) -> Result<Option<Arc<Answer>>> {
         peer.fence()?;
         let len = len.min(self.interface.attributes().get.max_bcopy);
-        self.reach(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
+        self.with_piece(peer, offset, |piece| self.read(peer, piece, offset, len.min(piece.left(offset))))
     }
 
     /// Goes on with a copy as far as that goes without waiting. `false`: something is under way, or has no room.
@@ -332,7 +332,7 @@ impl<D: Domain> RemoteSegments for Network<D> {
             if matches!(local, Local::Into(_)) {
                 peer.fence()?;
             }
-            let posted = self.reach(peer, offset, |piece| {
+            let posted = self.with_piece(peer, offset, |piece| {
                 let length = len.min(piece.left(offset));
                 let iov = [Iov { pointer, length, stride: length, count: 1, region: Some(region) }];
                 let remote = super::remote(piece, offset);

@@ -32,11 +32,11 @@ pub(crate) struct Get {
     /// `None`: memory that stays as it is until the get has ended.
     claim: Option<Claim>,
     /// Requests that are not answered. The first ones are in flight.
-    requests: Vec<Request>,
+    requests: Vec<RangeRead>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct RangeRead {
     range: HeapRange,
     /// Where in the result its bytes go.
     start: usize,
@@ -47,12 +47,12 @@ struct Request {
 impl Get {
     /// A get of the bytes of these ranges, one after the other, in requests of at most `largest` bytes. Nothing is posted yet.
     pub(crate) fn new(largest: usize, claim: Option<Claim>, ranges: impl IntoIterator<Item = HeapRange>) -> Get {
-        let (mut requests, mut start): (Vec<Request>, _) = (Vec::new(), 0);
+        let (mut requests, mut start): (Vec<RangeRead>, _) = (Vec::new(), 0);
         for HeapRange { rank, mut offset, len } in ranges {
             let end = start + len;
             while start < end {
                 let len = largest.min(end - start);
-                requests.push(Request { range: HeapRange { rank, offset, len }, start, answer: None });
+                requests.push(RangeRead { range: HeapRange { rank, offset, len }, start, answer: None });
                 (offset, start) = (offset + len, start + len);
             }
         }
@@ -78,7 +78,7 @@ impl Get {
                 came if came == request.range.len => drop(self.requests.swap_remove(at)),
                 came => {
                     // A registration ended there.
-                    let Request { range, start, answer } = request;
+                    let RangeRead { range, start, answer } = request;
                     (range.offset, *start, range.len) = (range.offset + came, *start + came, range.len - came);
                     *answer = None;
                 }
@@ -88,7 +88,7 @@ impl Get {
     }
 }
 
-impl Request {
+impl RangeRead {
     /// Posts the request if it is not posted and there is room. Writes the bytes that came, and returns their number.
     fn came(
         &mut self,
@@ -98,7 +98,7 @@ impl Request {
         into: &mut [u8],
         full: &mut Option<usize>,
     ) -> Result<usize> {
-        let Request { range: HeapRange { rank, offset, len }, start, answer } = self;
+        let RangeRead { range: HeapRange { rank, offset, len }, start, answer } = self;
         let into = &mut into[*start..*start + *len];
         if answer.is_none() {
             issuer.check_claim(claim, doing, *rank)?;

@@ -38,21 +38,21 @@ pub(crate) struct Transfer {
     filled: Option<Filled>,
     /// Bytes of which requests are posted.
     posted: usize,
-    in_flight: Vec<Request>,
+    in_flight: Vec<InTransit>,
     error: Option<Error>,
 }
 
-enum Request {
+enum InTransit {
     /// Of registered memory.
     Straight(Arc<Answer>),
     Copied(Lent),
 }
 
-impl Request {
+impl InTransit {
     fn answer(&self) -> &Arc<Answer> {
         match self {
-            Request::Straight(answer) => answer,
-            Request::Copied(lent) => &lent.0,
+            InTransit::Straight(answer) => answer,
+            InTransit::Copied(lent) => &lent.0,
         }
     }
 }
@@ -91,8 +91,8 @@ impl Transfer {
     /// Whether the network no longer touches the memory, unless more is posted. Lent buffers can be taken back at any time.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.iter().all(|request| match request {
-            Request::Straight(answer) => Answer::is_idle(answer),
-            Request::Copied(_) => true,
+            InTransit::Straight(answer) => Answer::is_idle(answer),
+            InTransit::Copied(_) => true,
         })
     }
 
@@ -173,7 +173,7 @@ impl Transfer {
         });
         match posted {
             Ok(Some(answer)) => {
-                let request = lent.take().map_or(Request::Straight(answer), Request::Copied);
+                let request = lent.take().map_or(InTransit::Straight(answer), InTransit::Copied);
                 self.in_flight.push(request);
                 self.posted += count.get();
                 true

@@ -174,7 +174,7 @@ impl Network {
     }
 
     /// Whether ranks of a node reach each other's memory directly.
-    pub(crate) fn shares(&self) -> bool {
+    pub(crate) fn maps_within_nodes(&self) -> bool {
         self.state().config.shares
     }
 

@@ -67,7 +67,7 @@ struct Operation {
 /// A word that a NIC has read for atomics, and the value that it will write back. Changes by the processor between the two are lost: the
 /// atomics of a network device are not atomic to those of the processor.
 #[derive(Debug)]
-struct Word {
+struct WordInUse {
     at: (RemoteKey, u64),
     atomic: Atomic,
     /// How many atomics on it have not ended.
@@ -97,7 +97,7 @@ pub(super) struct Posts {
     ended: VecDeque<Ended>,
     posted: u32,
     /// Words of this NIC's rank that are not written back, by address.
-    words: BTreeMap<u64, Word>,
+    words: BTreeMap<u64, WordInUse>,
     /// Notices on their way to this NIC, and those that its rank has not taken.
     pub(super) notices_due: usize,
 }
@@ -258,7 +258,7 @@ impl State {
         let (fetched, under_way) =
             words.get(&address).map_or_else(|| (read(), 0), |word| (word.atomic.value, word.under_way));
         let atomic = Atomic { op: AtomicOp::Swap, value: atomic.apply(fetched), ..atomic };
-        words.insert(address, Word { at, atomic, under_way: under_way + 1 });
+        words.insert(address, WordInUse { at, atomic, under_way: under_way + 1 });
         Some(fetched)
     }
 

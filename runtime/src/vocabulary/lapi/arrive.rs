@@ -6,9 +6,10 @@ use std::rc::{Rc, Weak};
 
 use super::calls;
 use super::closures::{self, Announced, CLOSURE};
-use super::domain::{Domain, Dropped, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::Event;
 use super::failure::{Failure, Refusal, What};
+use super::parts::Dropped;
 use super::queue::{self, Finish, Work};
 use super::send::is_nowhere;
 use super::traffic::Ticket;
@@ -201,7 +202,7 @@ impl Domain {
     #[cold]
     fn drop_message(&self, from: usize, is_announced: bool, bytes: &[u8], ticket: Option<Ticket>) {
         let ticket = ticket.unwrap_or_else(|| self.traffic.begin(from));
-        self.dropped.borrow_mut().push_back(Dropped { from, is_announced, bytes: bytes.into(), ticket });
+        self.transfers.dropped.borrow_mut().push_back(Dropped { from, is_announced, bytes: bytes.into(), ticket });
         self.keep_going();
     }
 
@@ -219,7 +220,7 @@ impl Domain {
                 .deliver_own(messages, Arrival { from, handler, target, completion, header, len, data, ticket });
         }
         let address =
-            if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
+            if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
         if address == 0 {
             let refusal = Refusal::new(codes::NO_HNDLR_SET, What::Message, handler);
             self.refuse(Finish { from, target, completion, ticket }, number, refusal);
@@ -416,7 +417,7 @@ impl Domain {
         match fetch {
             Some(fetch) if !fetch.is_here() => {
                 landed.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
-                self.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
+                self.transfers.incoming.borrow_mut().push_back(Incoming { fetch, number, landed });
                 self.keep_going();
             }
             _ => {
@@ -499,10 +500,10 @@ impl Domain {
         match role {
             Role::Described(_) => {}
             Role::Part(name, len) => return self.part_landed(name, len, finish),
-            Role::Message | Role::Closure | Role::Put => self.receives_done.set(self.receives_done.get() + 1),
+            Role::Message | Role::Closure | Role::Put => self.done.receives.set(self.done.receives.get() + 1),
             Role::Answer(event) => {
                 self.owed.answered(finish.from);
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
                 // SAFETY: the caller of `get` guarantees that the counter is null or valid until it has moved.
                 unsafe { self.happen(event, finish.from) };
             }
@@ -576,7 +577,7 @@ impl Domain {
             kind::ANNOUNCED => return self.deliver_announced(messages, from, bytes, None),
             kind::FETCHED => {
                 let ([number], _) = words(rest)?;
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
                 self.fetched(number, Ok(()));
             }
             kind::COMPLETED => {
@@ -587,7 +588,7 @@ impl Domain {
                 }
                 // SAFETY: this task gave its own event, whose counter is valid until it has moved.
                 unsafe { self.happen(event, from) };
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
             }
             kind::REFUSED => {
                 let ([code, number, what, detail], _) = words(rest)?;
@@ -621,7 +622,7 @@ impl Domain {
             }
             kind::CHANGED => {
                 let (answer, _) = words::<4>(rest)?;
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
                 // SAFETY: this task gave the addresses of its own result and counter.
                 unsafe { self.changed(from, answer) };
             }
@@ -629,7 +630,7 @@ impl Domain {
                 let ([event, code], _) = words::<2>(rest)?;
                 let event = Event::from_word(event);
                 self.owed.answered(from);
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
                 match code as i32 {
                     // SAFETY: the caller of `amsendv` guarantees that the counter is null or valid until it has moved.
                     codes::SUCCESS => unsafe { self.happen(event, from) },
@@ -653,9 +654,9 @@ impl Domain {
     pub(super) fn advance(&self) -> bool {
         let messages = self.world.messages();
         let _running = self.world.engine().interface.begin_handler();
-        let dropped = self.dropped.borrow().len();
+        let dropped = self.transfers.dropped.borrow().len();
         for _ in 0..dropped {
-            let Some(message) = self.dropped.borrow_mut().pop_front() else { break };
+            let Some(message) = self.transfers.dropped.borrow_mut().pop_front() else { break };
             let Dropped { from, is_announced, bytes, ticket } = message;
             let delivered = match is_announced {
                 true => self.deliver_announced(messages, from, &bytes, Some(ticket)),
@@ -666,7 +667,7 @@ impl Domain {
         let mut place = 0;
         while place < ACTIVE {
             // Out of the list meanwhile: handlers may add to it.
-            let Some(mut incoming) = self.incoming.borrow_mut().remove(place) else { break };
+            let Some(mut incoming) = self.transfers.incoming.borrow_mut().remove(place) else { break };
             match messages.advance_fetch(&mut incoming.fetch) {
                 Ok(true) => {
                     let Incoming { fetch, number, landed } = incoming;
@@ -675,13 +676,15 @@ impl Domain {
                     self.landed(messages, landed);
                 }
                 Ok(false) => {
-                    self.incoming.borrow_mut().insert(place, incoming);
+                    self.transfers.incoming.borrow_mut().insert(place, incoming);
                     place += 1;
                 }
                 Err(error) => self.fetch_failed(incoming, &error),
             }
         }
         self.ring_again();
-        !self.incoming.borrow().is_empty() || !self.dropped.borrow().is_empty() || !self.rings.borrow().is_empty()
+        !self.transfers.incoming.borrow().is_empty()
+            || !self.transfers.dropped.borrow().is_empty()
+            || !self.bells.rings.borrow().is_empty()
     }
 }

@@ -217,7 +217,7 @@ impl Domain {
     ) -> Option<*mut c_void> {
         debug_assert!(announced.header.len() <= MAX_UHDR_SZ);
         let context = HandlerContext { handle: self.handle, lives: PhantomData };
-        let closures = self.closures.borrow();
+        let closures = self.entries.closures.borrow();
         let Some(closure) = closures.get(&index) else { return Some(std::ptr::null_mut()) };
         let Answer { place, then: completion, inline } = closure(&context, announced);
         drop(closures);

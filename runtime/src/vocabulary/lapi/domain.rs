@@ -8,22 +8,19 @@ use std::sync::atomic::Ordering;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use super::arrive::{self, Incoming};
+use super::arrive;
 use super::calls::Calls;
-use super::closures::Closure;
 use super::event::Deferred;
 use super::failure::{Failure, What};
 use super::job::Home;
 use super::lost::Lost;
 use super::owed::Owed;
+use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
-use super::send::Outgoing;
-use super::signal::Signal;
-use super::traffic::{Ticket, Traffic};
+use super::traffic::Traffic;
 use super::types::Handle;
-use super::vectors::Group;
 use super::{codes, interrupt, kind};
 use crate::Background;
 use crate::error::{Error, Result};
@@ -35,12 +32,6 @@ use crate::world::World;
 pub const LOC_ADDRTBL_SZ: usize = 256;
 /// Most bytes of a user header.
 pub const MAX_UHDR_SZ: usize = 1024;
-/// Seconds that [`Query::TIMEOUT`](super::raw::query::TIMEOUT) accepts.
-pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
-/// Its initial value, in seconds.
-const TIMEOUT: i32 = 900;
-/// Values that [`Query::ACK_THRESHOLD`](super::raw::query::ACK_THRESHOLD) accepts, as IBM's LAPI does; the largest is the initial one.
-pub(super) const ACK_THRESHOLDS: std::ops::RangeInclusive<i32> = 1..=30;
 /// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
 /// Turns of the engine after which a wait that failed does not look further for messages that a lost task had sent.
@@ -68,14 +59,6 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// A message that its header handler dropped. It is delivered again.
-pub(super) struct Dropped {
-    pub(super) from: usize,
-    pub(super) is_announced: bool,
-    pub(super) bytes: Box<[u8]>,
-    pub(super) ticket: Ticket,
-}
-
 /// The state behind a handle. One thread uses it at a time: the one in the port.
 pub(super) struct Domain {
     pub(super) handle: Handle,
@@ -84,19 +67,9 @@ pub(super) struct Domain {
     pub(super) world: World,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
-    /// Header handlers by index; 0 is none.
-    pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
-    /// Header handlers that are closures, by index.
-    pub(super) closures: RefCell<BTreeMap<usize, Closure>>,
-    /// Target events, by index.
-    pub(super) targets: RefCell<BTreeMap<usize, Signal>>,
-    /// Bells of the program, which live as long as the handle.
-    pub(super) bells: RefCell<Vec<crate::world::Bell>>,
-    /// Rings that found no room, as bell and task. Later polls retry them.
-    pub(super) rings: RefCell<Vec<(usize, usize)>>,
-    pub(super) timeout: Cell<i32>,
-    pub(super) error_check: Cell<bool>,
-    pub(super) ack_threshold: Cell<i32>,
+    pub(super) entries: Entries,
+    pub(super) bells: Bells,
+    pub(super) options: Options,
     /// Messages that failed. The next calls that make progress return their codes.
     faults: RefCell<VecDeque<Failure>>,
     pub(super) running: Cell<Running>,
@@ -113,25 +86,14 @@ pub(super) struct Domain {
     pub(super) statuses: RefCell<BTreeMap<u64, Statuses>>,
     /// Addresses of counters on which a thread sleeps.
     pub(super) sleepers: RefCell<BTreeSet<usize>>,
-    /// Sends and requests of this task that have completed so far.
-    pub(super) sends_done: Cell<u64>,
-    /// Messages of other tasks whose data has arrived in place so far.
-    pub(super) receives_done: Cell<u64>,
+    pub(super) done: Done,
     pub(super) traffic: Traffic,
-    /// The number of the next announced message.
-    pub(super) numbers: Cell<u64>,
-    /// Announced messages by number: the target, and the data that it may fetch.
-    pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
-    pub(super) incoming: RefCell<VecDeque<Incoming>>,
-    /// Transfers in parts, by the task that sends them and the number of the group.
-    pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
+    pub(super) transfers: Transfers,
     /// Answers to messages and requests of this task that have not come.
     pub(super) owed: Owed,
     /// Turns of waits that were over before what they waited for had come.
     turns: Cell<u64>,
-    /// Messages that were dropped, to be delivered again.
-    pub(super) dropped: RefCell<VecDeque<Dropped>>,
-    /// Whether polls call `advance`, which works through `incoming` and `dropped`.
+    /// Whether polls call `advance`, which works through [`Transfers::incoming`] and [`Transfers::dropped`].
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
     /// How handlers are called.
@@ -169,14 +131,9 @@ impl Domain {
             handle,
             me: Weak::clone(me),
             own_thread,
-            table: Box::new([const { Cell::new(0) }; LOC_ADDRTBL_SZ]),
-            closures: RefCell::default(),
-            targets: RefCell::default(),
-            bells: RefCell::default(),
-            rings: RefCell::default(),
-            timeout: Cell::new(TIMEOUT),
-            error_check: Cell::new(true),
-            ack_threshold: Cell::new(*ACK_THRESHOLDS.end()),
+            entries: Entries::default(),
+            bells: Bells::default(),
+            options: Options::default(),
             faults: RefCell::default(),
             running: Cell::new(Running::Nothing),
             interrupts: RefCell::default(),
@@ -186,16 +143,11 @@ impl Domain {
             lost: Lost::default(),
             statuses: RefCell::default(),
             sleepers: RefCell::default(),
-            sends_done: Cell::new(0),
-            receives_done: Cell::new(0),
+            done: Done::default(),
             traffic: Traffic::new(world.size()),
-            numbers: Cell::new(0),
-            outgoing: RefCell::default(),
-            incoming: RefCell::default(),
-            groups: RefCell::default(),
+            transfers: Transfers::default(),
             owed: Owed::new(world.size()),
             turns: Cell::new(0),
-            dropped: RefCell::default(),
             goes_on: Cell::new(false),
             queue: Arc::new(Queue::new(calls)),
             calls,
@@ -275,11 +227,11 @@ impl Domain {
     /// Whether no message from or to this task, and no completion handler, has anything left to do here.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_done()
-            && self.outgoing.borrow().is_empty()
-            && self.incoming.borrow().is_empty()
+            && self.transfers.outgoing.borrow().is_empty()
+            && self.transfers.incoming.borrow().is_empty()
             && self.owed.is_answered()
-            && self.dropped.borrow().is_empty()
-            && self.rings.borrow().is_empty()
+            && self.transfers.dropped.borrow().is_empty()
+            && self.bells.rings.borrow().is_empty()
     }
 
     /// Whether the calling thread may use this domain.

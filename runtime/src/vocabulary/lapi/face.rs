@@ -122,8 +122,8 @@ impl Lapi {
             return Err(Code(codes::ADDR_HNDL_RANGE));
         }
         let domain = domain::enter_outside(self.handle).map_err(Code)?;
-        let old = domain.closures.borrow_mut().insert(index, Box::new(handler));
-        domain.table[index].set(CLOSURE);
+        let old = domain.entries.closures.borrow_mut().insert(index, Box::new(handler));
+        domain.entries.table[index].set(CLOSURE);
         drop((domain, old));
         Ok(())
     }

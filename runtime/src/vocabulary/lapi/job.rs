@@ -48,7 +48,7 @@ impl Home {
     pub(super) fn take_back(domain: Rc<Domain>) {
         let home = domain.home.clone();
         // They belong to the world.
-        drop(domain.bells.take());
+        drop(domain.bells.all.take());
         // The functions of messages hold weak references only.
         if let Some(domain) = Rc::into_inner(domain) {
             home.put(domain.world);

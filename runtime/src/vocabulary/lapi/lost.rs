@@ -34,8 +34,8 @@ impl Domain {
     fn owes(&self) -> bool {
         self.owed.any()
             || !self.deferred.borrow().is_empty()
-            || !self.outgoing.borrow().is_empty()
-            || !self.groups.borrow().is_empty()
+            || !self.transfers.outgoing.borrow().is_empty()
+            || !self.transfers.groups.borrow().is_empty()
     }
 
     /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps no other thread checks for dead peers.
@@ -74,8 +74,8 @@ impl Domain {
     fn lost_tasks(&self) -> Vec<usize> {
         let mut tasks: Vec<usize> =
             self.deferred.borrow().values().map(|(by, _)| *by).filter(|by| *by != NOBODY).collect();
-        tasks.extend(self.outgoing.borrow().values().map(|(to, _)| *to));
-        tasks.extend(self.groups.borrow().keys().map(|(from, _)| *from));
+        tasks.extend(self.transfers.outgoing.borrow().values().map(|(to, _)| *to));
+        tasks.extend(self.transfers.groups.borrow().keys().map(|(from, _)| *from));
         tasks.extend(self.owed.tasks());
         tasks.sort_unstable();
         tasks.dedup();
@@ -128,7 +128,8 @@ impl Domain {
         // Functions of events can neither send nor wait.
         let _running = self.world.engine().interface.begin_handler();
         loop {
-            let number = self.outgoing.borrow().iter().find(|(_, (to, _))| is_lost(*to)).map(|(number, _)| *number);
+            let number =
+                self.transfers.outgoing.borrow().iter().find(|(_, (to, _))| is_lost(*to)).map(|(number, _)| *number);
             let Some(number) = number else { break };
             self.fetched(number, Err(codes::PEER_LOST));
         }

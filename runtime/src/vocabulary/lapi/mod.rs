@@ -87,6 +87,7 @@ mod lost;
 mod models;
 mod one_sided;
 mod owed;
+mod parts;
 mod poll;
 mod port;
 mod queue;

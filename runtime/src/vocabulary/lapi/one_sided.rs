@@ -170,7 +170,7 @@ impl Tell {
     unsafe fn send(self, handle: Handle, domain: Entered) -> Result<(), i32> {
         let Tell { to, at_once, target, origin, completion } = self;
         if target == 0 && (at_once || completion == Event::NONE) {
-            domain.sends_done.set(domain.sends_done.get() + 1);
+            domain.done.sends.set(domain.done.sends.get() + 1);
             // SAFETY: the caller guarantees that they are null or valid.
             unsafe {
                 domain.happen(completion, to as usize);

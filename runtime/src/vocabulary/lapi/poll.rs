@@ -246,12 +246,12 @@ pub unsafe fn msgpoll(handle: Handle, rounds: u32, info: *mut MsgInfo) -> i32 {
         let info = unsafe { info.as_mut() }.ok_or(codes::MSG_INFO_NULL)?;
         info.status = POLLING_NET;
         let Some(domain) = domain else { return Ok(()) };
-        let before = [&domain.sends_done, &domain.receives_done].map(|done| done.get());
+        let before = [&domain.done.sends, &domain.done.receives].map(|done| done.get());
         let mut outcome = Ok(());
         info.status = DISP_CNTR;
         for _ in 0..rounds {
             outcome = domain.poll().map(|_| ());
-            let now = [&domain.sends_done, &domain.receives_done].map(|done| done.get());
+            let now = [&domain.done.sends, &domain.done.receives].map(|done| done.get());
             if now != before || outcome.is_err() {
                 let flag = |which: usize, flag| if now[which] != before[which] { flag } else { 0 };
                 info.status = flag(0, SEND_COMPLETE) | flag(1, RECV_COMPLETE);

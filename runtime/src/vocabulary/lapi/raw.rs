@@ -15,12 +15,11 @@ pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
 
 use super::codes::{self, SUCCESS};
 use super::counter::Counter;
-use super::domain::{
-    ACK_THRESHOLDS, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, TIMEOUTS, barrier, barrier_after, enter_outside, run_own, wait_apart,
-};
+use super::domain::{LOC_ADDRTBL_SZ, MAX_UHDR_SZ, barrier, barrier_after, enter_outside, run_own, wait_apart};
 use super::event::Event;
 use super::job::{Home, Job};
 use super::one_sided::{Change, Transfer};
+use super::parts::{ACK_THRESHOLDS, TIMEOUTS};
 use super::poll::wait_or_purged;
 use super::send::Message;
 use super::{domain, one_sided, port, queue, send};
@@ -157,15 +156,15 @@ pub unsafe fn qenv(handle: Handle, what: i32, value: *mut i32) -> i32 {
             query::NUM_TASKS => domain.world.size() as i32,
             query::MAX_UHDR_SZ => MAX_UHDR_SZ as i32,
             query::MAX_DATA_SZ => i32::MAX,
-            query::ERROR_CHK => domain.error_check.get().into(),
-            query::TIMEOUT => domain.timeout.get(),
+            query::ERROR_CHK => domain.options.error_check.get().into(),
+            query::TIMEOUT => domain.options.timeout.get(),
             query::MIN_TIMEOUT => *TIMEOUTS.start(),
             query::MAX_TIMEOUT => *TIMEOUTS.end(),
             query::INTERRUPT_SET => domain.has_interrupts().into(),
             query::MAX_PORTS => 1,
             query::MAX_PKT_SZ | query::REX_BUF_SZ | query::BUF_CP_SIZE => domain.packet() as i32,
             query::LOC_ADDRTBL_SZ => LOC_ADDRTBL_SZ as i32,
-            query::ACK_THRESHOLD => domain.ack_threshold.get(),
+            query::ACK_THRESHOLD => domain.options.ack_threshold.get(),
             query::NUM_REX_BUFS
             | query::EPOCH_NUM
             | query::USE_THRESH
@@ -188,10 +187,10 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
         match what {
-            query::ERROR_CHK if matches!(value, 0 | 1) => domain.error_check.set(value == 1),
-            query::TIMEOUT if TIMEOUTS.contains(&value) => domain.timeout.set(value),
+            query::ERROR_CHK if matches!(value, 0 | 1) => domain.options.error_check.set(value == 1),
+            query::TIMEOUT if TIMEOUTS.contains(&value) => domain.options.timeout.set(value),
             query::INTERRUPT_SET if matches!(value, 0 | 1) => domain.set_interrupts(value == 1)?,
-            query::ACK_THRESHOLD if ACK_THRESHOLDS.contains(&value) => domain.ack_threshold.set(value),
+            query::ACK_THRESHOLD if ACK_THRESHOLDS.contains(&value) => domain.options.ack_threshold.set(value),
             query::ERROR_CHK | query::TIMEOUT | query::INTERRUPT_SET | query::ACK_THRESHOLD => {
                 return Err(codes::SET_VAL);
             }
@@ -230,7 +229,7 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
 pub unsafe fn addr_set(handle: Handle, address: usize, index: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
-        index_of(index).map(|index| domain.table[index].set(address))
+        index_of(index).map(|index| domain.entries.table[index].set(address))
     })())
 }
 
@@ -246,7 +245,7 @@ pub unsafe fn addr_get(handle: Handle, address: *mut usize, index: i32) -> i32 {
         }
         let index = index_of(index)?;
         // SAFETY: the caller guarantees that it is valid.
-        unsafe { *address = domain.table[index].get() };
+        unsafe { *address = domain.entries.table[index].get() };
         Ok(())
     })())
 }

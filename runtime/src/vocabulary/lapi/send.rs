@@ -287,7 +287,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
     let mut outgoing = Some(Outgoing { _offer: offer, origin: message.origin, _keep: keep });
     transmit(handle, domain, to, (id::LAPI_CONTROL, kind::ANNOUNCED), &payload, |domain| {
         // Before anything is received: the answer may be the next message.
-        domain.outgoing.borrow_mut().extend(outgoing.take().map(|outgoing| (number, (to, outgoing))));
+        domain.transfers.outgoing.borrow_mut().extend(outgoing.take().map(|outgoing| (number, (to, outgoing))));
         domain.expect_answer(&message);
     })
 }
@@ -355,14 +355,14 @@ impl Domain {
     }
 
     pub(super) fn next_number(&self) -> u64 {
-        let number = self.numbers.get();
-        self.numbers.set(number + 1);
+        let number = self.transfers.numbers.get();
+        self.transfers.numbers.set(number + 1);
         number
     }
 
     /// The target has fetched the data of a message, or refused it.
     pub(super) fn fetched(&self, number: u64, outcome: Result<(), i32>) {
-        let outgoing = self.outgoing.borrow_mut().remove(&number);
+        let outgoing = self.transfers.outgoing.borrow_mut().remove(&number);
         let Some((to, Outgoing { _offer: offer, origin, _keep })) = outgoing else { return };
         drop(offer);
         match outcome {

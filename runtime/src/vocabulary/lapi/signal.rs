@@ -96,7 +96,7 @@ impl Lapi {
         super::domain::barrier(self.number()).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let bell = domain.world.bell().map_err(|error| Code(codes::of_error(&error)))?;
-        let mut bells = domain.bells.borrow_mut();
+        let mut bells = domain.bells.all.borrow_mut();
         bells.push(bell);
         Ok(Bell { handle: self.number(), number: bells.len() - 1 })
     }
@@ -110,7 +110,7 @@ impl Lapi {
         if bell.handle != domain.handle {
             return Err(Code(codes::HNDL_INVALID));
         }
-        let rung = |domain: &Domain| domain.bells.borrow().get(bell.number).map_or(0, |bell| bell.words.count());
+        let rung = |domain: &Domain| domain.bells.all.borrow().get(bell.number).map_or(0, |bell| bell.words.count());
         wait(domain, "waiting for a bell", |domain| Some(rung(domain)).filter(|rung| *rung >= rings)).map_err(Code)
     }
 
@@ -138,7 +138,7 @@ impl Lapi {
         }
         signal.check(self.number())?;
         let domain = enter_outside(self.number()).map_err(Code)?;
-        let old = domain.targets.borrow_mut().insert(index, signal);
+        let old = domain.entries.targets.borrow_mut().insert(index, signal);
         drop((domain, old));
         Ok(())
     }
@@ -178,11 +178,11 @@ impl Domain {
 
     /// Rings a bell, now or in a later poll, since a poll must not wait for room.
     fn ring(&self, bell: usize, task: usize) {
-        let rung = self.bells.borrow().get(bell).map_or(Ok(()), |bell| bell.ring(task));
+        let rung = self.bells.all.borrow().get(bell).map_or(Ok(()), |bell| bell.ring(task));
         match rung {
             Ok(()) => {}
             Err(Error::WouldBlock { .. }) => {
-                self.rings.borrow_mut().push((bell, task));
+                self.bells.rings.borrow_mut().push((bell, task));
                 self.keep_going();
             }
             Err(error) => self.fail(Failure::of_error(&error)),
@@ -192,8 +192,8 @@ impl Domain {
     /// Retries rings that found no room.
     #[inline]
     pub(super) fn ring_again(&self) {
-        if !self.rings.borrow().is_empty() {
-            self.rings.take().into_iter().for_each(|(bell, task)| self.ring(bell, task));
+        if !self.bells.rings.borrow().is_empty() {
+            self.bells.rings.take().into_iter().for_each(|(bell, task)| self.ring(bell, task));
         }
     }
 
@@ -201,7 +201,7 @@ impl Domain {
     /// bell serves later messages.
     #[cold]
     fn fail_target(&self, index: usize, code: i32, from: usize) {
-        let mut targets = self.targets.borrow_mut();
+        let mut targets = self.entries.targets.borrow_mut();
         let is_once = targets.get(&index).is_some_and(|signal| signal.again().is_none());
         let failed = if is_once { targets.remove(&index) } else { None };
         drop(targets);
@@ -227,7 +227,7 @@ impl Domain {
     /// Performs the target event with this index, for a message of task `from` that has been handled.
     #[cold]
     pub(super) fn target_event(&self, index: usize, from: usize) {
-        let mut targets = self.targets.borrow_mut();
+        let mut targets = self.entries.targets.borrow_mut();
         let signal = targets.get(&index).and_then(Signal::again).or_else(|| targets.remove(&index));
         drop(targets);
         match signal {

@@ -92,14 +92,14 @@ impl Domain {
     fn own_group(&self, from: usize, total: u64, pieces: Pieces, then: Then) -> Name {
         let name = Name { number: self.next_number() << 1 | 1, total };
         let group = Group { left: total, asked: 0, rest: pieces.collect(), then, failed: None };
-        self.groups.borrow_mut().insert((from, name.number), group);
+        self.transfers.groups.borrow_mut().insert((from, name.number), group);
         name
     }
 
     /// The next pieces of a group that this task asks for, as its message has them.
     fn next_asked(&self, from: usize, name: Name) -> Vec<u8> {
         let most = (self.room() / size_of::<Span>()).max(1);
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.transfers.groups.borrow_mut();
         let Some(group) = groups.get_mut(&(from, name.number)) else { return Vec::new() };
         let count = most.min(group.rest.len());
         group.asked += group.rest.iter().take(count).map(|piece| piece.2).sum::<u64>();
@@ -355,7 +355,7 @@ pub(super) unsafe fn get_vectors(
     drop(domain);
     ask_parts(handle, task, name).inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
-            domain.groups.borrow_mut().remove(&(task, name.number));
+            domain.transfers.groups.borrow_mut().remove(&(task, name.number));
             domain.owed.answered(task);
         }
     })
@@ -557,7 +557,7 @@ impl Domain {
 
     /// Whether parts of a group may be stored: the sender's groups, and those of this task.
     pub(super) fn has_group(&self, from: usize, name: Name) -> bool {
-        !name.is_receivers() || self.groups.borrow().contains_key(&(from, name.number))
+        !name.is_receivers() || self.transfers.groups.borrow().contains_key(&(from, name.number))
     }
 
     /// Counts bytes of a group that are in place. The last ones end it.
@@ -569,7 +569,7 @@ impl Domain {
     /// happens and no counter moves.
     pub(super) fn part_ended(&self, name: Name, len: u64, finish: Finish, failed: Option<i32>) {
         let (from, key) = (finish.from, (finish.from, name.number));
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.transfers.groups.borrow_mut();
         if !name.is_receivers() {
             groups.entry(key).or_insert_with(|| Group {
                 left: name.total,
@@ -609,12 +609,12 @@ impl Domain {
                 self.arrived(from, arrived.finish.ticket);
             }
             (Then::Finish(finish), None) => {
-                self.receives_done.set(self.receives_done.get() + 1);
+                self.done.receives.set(self.done.receives.get() + 1);
                 self.finish(finish);
             }
             (Then::Get(event, target), None) => {
                 self.owed.answered(from);
-                self.sends_done.set(self.sends_done.get() + 1);
+                self.done.sends.set(self.done.sends.get() + 1);
                 if target != 0 {
                     let message = message(from, own::PUT, &[0], &[]);
                     self.send_inside(Message { target: target as usize, ..message });
@@ -633,10 +633,10 @@ impl Domain {
     /// fetched come to no group, or to one of their own.
     #[cold]
     pub(super) fn end_lost_group(&self, is_lost: impl Fn(usize) -> bool) -> bool {
-        let found = self.groups.borrow().keys().find(|(from, _)| is_lost(*from)).copied();
+        let found = self.transfers.groups.borrow().keys().find(|(from, _)| is_lost(*from)).copied();
         let Some(key) = found else { return false };
         self.note_owing(key.0);
-        let group = self.groups.borrow_mut().remove(&key);
+        let group = self.transfers.groups.borrow_mut().remove(&key);
         group.into_iter().for_each(|group| self.end_group(key.0, Group { failed: Some(codes::PEER_LOST), ..group }));
         true
     }
@@ -651,7 +651,7 @@ impl Domain {
     /// The data of a vector message is in its places.
     fn vector_landed(&self, Arrived { work, finish }: Arrived) {
         self.arrived(finish.from, finish.ticket);
-        self.receives_done.set(self.receives_done.get() + 1);
+        self.done.receives.set(self.done.receives.get() + 1);
         match work {
             None => self.finish(finish),
             Some(work) => self.enqueue(work),
@@ -686,7 +686,7 @@ impl Domain {
             Some(())
         };
         let address =
-            if handler < LOC_ADDRTBL_SZ as u64 { self.table[handler as usize].get() } else { handler as usize };
+            if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
         // A closure takes no vectors.
         if address == 0 || address == CLOSURE {
             return refuse(codes::NO_HNDLR_SET, handler);

@@ -1,13 +1,14 @@
 //! Operations with events that answer at once.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Event, Operation, checked};
-use crate::engine::{self, Events, Step};
+use crate::engine::{self, Events};
 use crate::error::{Error, Placed, Result};
-use crate::message::{Context, HandlerId};
+use crate::message::{Context, HandlerId, LandingId};
 use crate::world::returned::Lender;
 use crate::world::{PlainData, ReservedSegments, Returned, Symmetric};
 
@@ -77,13 +78,7 @@ impl Operation<'_> {
             array.check_of(engine)?;
             array.try_put_from(rank, start, source, from)
         };
-        self.at_once(put, |mut events| {
-            if !engine.routes.is_mapped(rank) {
-                engine.tasks.track(rank, "put", Step::Flush { effect: false }, std::mem::take(&mut events.source));
-            }
-            engine.track_put(rank, "put", events);
-        })
-        .placed_here()
+        self.at_once(put, |events| engine.track_put_from(rank, "put", events)).placed_here()
     }
 
     /// As [`Operation::put_owned`], but does not wait for room: what the network does not take at once is copied and kept. Takes the buffer
@@ -206,6 +201,20 @@ impl Operation<'_> {
             engine.outbox.at_once(|| messages.invoke_with(rank, arguments, function, &mut events.handled))
         };
         self.try_message(rank, send).placed_here()
+    }
+
+    /// As [`Operation::send_large`], but does not wait, as [`World::try_send_large`](crate::World::try_send_large).
+    ///
+    /// # Errors
+    /// As [`Operation::send_large`], and [`Error::WouldBlock`]: nothing was sent.
+    #[track_caller]
+    pub fn try_send_large(&mut self, rank: usize, handler: LandingId, header: &[u8], data: &Rc<Vec<u8>>) -> Result<()> {
+        let (engine, messages) = (self.world.engine(), self.world.messages());
+        let send = |events: &mut Events| {
+            let data = Rc::clone(data);
+            engine.outbox.at_once(|| messages.send_large_with(rank, handler, header, data, events))
+        };
+        self.at_once(send, |events| engine.happened(events.source, Ok(()))).placed_here()
     }
 
     fn try_message(&mut self, rank: usize, send: impl FnOnce(&mut Events) -> Result<()>) -> Result<()> {

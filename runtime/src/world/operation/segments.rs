@@ -7,6 +7,7 @@ use crate::engine::{Atomic, BY_ADDRESS, Engine, Events, Found, HeapRange, Step};
 use crate::error::{Placed, Result};
 use crate::memory::copy;
 use crate::transport::AtomicOp;
+use crate::world::reserved_segments::Reserved;
 use crate::world::segment_atomics::{ATOMIC, Begun, Locate};
 use crate::world::segments::Carried;
 use crate::world::{AtomicElement, ReservedSegments, Segment, World};
@@ -158,16 +159,17 @@ impl Operation<'_> {
             engine.check_outside_handler(NAME)?;
             engine.poll()?;
             let located = world.locate_reserved(NAME, (rank, number), offset, len, Engine::find_segment)?;
-            if engine.routes.is_mapped(rank) {
-                let from = world.reserved_here(NAME, (rank, number), located, len)?;
-                // SAFETY: bytes of a reserved segment that may be read, and of an open segment of this rank. The two may overlap.
-                unsafe { copy::between(to, from, len) };
-                engine.happened(all, Ok(()));
-                return Ok(());
+            match world.access_reserved(NAME, (rank, number), located, len)? {
+                Reserved::Here(from) => {
+                    // SAFETY: bytes of a reserved segment that may be read, and of an open segment of this rank. The two may overlap.
+                    unsafe { copy::between(to, from, len) };
+                    engine.happened(all, Ok(()));
+                }
+                Reserved::Network(offset) => {
+                    // SAFETY: in bounds of an open segment, whose close waits for this.
+                    unsafe { engine.get_into(NAME, HeapRange { rank, offset, len }, to, [None; 2], Some(filled), all) };
+                }
             }
-            let range = HeapRange { rank, offset: located.remote, len };
-            // SAFETY: in bounds of an open segment, whose close waits for this.
-            unsafe { engine.get_into(NAME, range, to, [None; 2], Some(filled), all) };
             Ok(())
         })()
         .placed_here()

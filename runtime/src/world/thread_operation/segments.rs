@@ -137,9 +137,7 @@ impl ThreadOperation<'_> {
             reserved.check_of(stream)?;
             let events = checked(self.events, stream.identity())?;
             stream.put_segment(Stream::locate_reserved, DOING, (rank, number), offset, source)?;
-            if stream.is_mapped(rank) {
-                stream.stored(rank);
-            }
+            stream.tell_stored(rank);
             stream.track_put(rank, DOING, events);
             Ok(())
         })()

@@ -10,7 +10,7 @@ use crate::transport::wire::{Arrival, Channel};
 
 /// A message in memory of its own.
 #[derive(Debug)]
-struct Kept {
+struct Copied {
     from: u32,
     channel: Channel,
     id: u8,
@@ -23,7 +23,7 @@ pub struct Arrivals {
     /// Completions of receives.
     frames: RefCell<VecDeque<ibv_wc>>,
     /// Messages of lost peers: they come before all frames.
-    kept: RefCell<VecDeque<Kept>>,
+    kept: RefCell<VecDeque<Copied>>,
     notices: RefCell<Vec<u32>>,
 }
 
@@ -58,7 +58,7 @@ impl Arrivals {
     /// Keeps a copy of a message whose sender is lost.
     pub fn keep(&self, arrival: Arrival<'_>) {
         let Arrival { from, channel, id, data, .. } = arrival;
-        self.kept.borrow_mut().push_back(Kept { from, channel, id, data: data.into() });
+        self.kept.borrow_mut().push_back(Copied { from, channel, id, data: data.into() });
     }
 
     /// Hands over the messages that were kept. Returns how many.
@@ -66,7 +66,7 @@ impl Arrivals {
     pub fn deliver_kept(&self, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let mut count = 0;
         loop {
-            let Some(Kept { from, channel, id, data }) = self.kept.borrow_mut().pop_front() else { return count };
+            let Some(Copied { from, channel, id, data }) = self.kept.borrow_mut().pop_front() else { return count };
             let keep = || Retained::new(data.clone());
             sink(Arrival { from, channel, id, data: &data, keep: Some(&keep) });
             count += 1;
