@@ -338,6 +338,77 @@ mod tests {
         }
     }
 
+    /// The panic comes out of the first poll of rank 1's call: it has told nobody by then.
+    #[test]
+    fn a_call_that_a_panic_came_out_of_at_its_start_counts_as_made() {
+        type Call = fn(&World) -> crate::Result<()>;
+        fn own(world: &World) -> usize {
+            world.rank() + 10
+        }
+        let calls: [Call; 5] = [
+            World::barrier,
+            |world| {
+                assert_eq!(world.allgather(&[own(world)])?, [10, 11, 12]);
+                Ok(())
+            },
+            |world| {
+                let mut sum = [own(world)];
+                world.allreduce(&mut sum, |a, b| a + b)?;
+                assert_eq!(sum, [33]);
+                Ok(())
+            },
+            |world| {
+                let mut sum = vec![own(world); 200];
+                world.allreduce_sum(&mut sum)?;
+                assert_eq!(sum, [33; 200]);
+                Ok(())
+            },
+            |world| world.agree(if world.rank() == 1 { Err("no input".into()) } else { Ok(()) }),
+        ];
+        let program = |world: &World, call: Call, sent: Option<&AtomicBool>| {
+            match world.rank() {
+                0 => {
+                    let called = world.call(1, 7u8, |_, number: u8| assert_ne!(number, 7, "as asked")).expect("room");
+                    if let Some(sent) = sent {
+                        sent.store(true, Ordering::Release);
+                    }
+                    called.wait().expect_err("its handler panics");
+                }
+                1 => {
+                    // Without a poll.
+                    match sent {
+                        Some(sent) => {
+                            while !sent.load(Ordering::Acquire) {
+                                std::thread::yield_now();
+                            }
+                        }
+                        None => world.sleep(Duration::from_millis(50)),
+                    }
+                    catch_unwind(AssertUnwindSafe(|| call(world))).expect_err("the handler panics");
+                }
+                _ => {}
+            }
+            if world.rank() != 1 {
+                match call(world) {
+                    Ok(()) | Err(Error::Agreed { rank: 1, .. }) => {}
+                    Err(error) => panic!("rank {}: {error}", world.rank()),
+                }
+            }
+            for round in 0..3 {
+                let all = world.allgather(&[100 * round + world.rank()]).expect("all call it");
+                assert_eq!(all, [100 * round, 100 * round + 1, 100 * round + 2]);
+            }
+        };
+        for call in calls {
+            for barrier in BARRIERS {
+                let sent = AtomicBool::new(false);
+                each(barrier, 3, |world| program(world, call, Some(&sent)));
+            }
+            let job = Simulated::new(sim::Config::new(3, 1).wild());
+            job.run(|world| program(world, call, None)).expect("the job starts");
+        }
+    }
+
     #[test]
     fn one_rank_combines_for_all_where_barriers_are_by_a_counter() {
         for (ranks, len) in [(2, 1), (3, 5), (5, 1000), (7, 0)] {
