@@ -164,6 +164,11 @@ impl Barrier {
         !self.meeting.is_under_way() && !self.unfinished.get() && !self.deadlocked.get() && self.broken.get().is_none()
     }
 
+    /// Whether all ranks are known to have brought the same digest to the barrier that this rank has passed last.
+    pub fn agreed(&self) -> bool {
+        self.meeting.agreed()
+    }
+
     /// This rank leaves. If others need it for further rounds of a barrier that it entered, it has not entered that for them: they
     /// are told that it left.
     pub fn leave(&self, engine: &Engine) {

@@ -41,7 +41,8 @@ impl World {
     /// Combines `values` of all ranks element by element, in the order of the ranks and in pairs; the result replaces `values`
     /// everywhere. Collective; same length, type and operator on every rank. `combine` is associative, or near to it as the addition of
     /// floats is, and need not commute: its first argument is of lower ranks. It runs at every rank, or at some for
-    /// all while the others wait: it may make no collective call, of a team neither. The same number of ranks gives the same bits as
+    /// all while the others wait: it may make no collective call, of a team neither. More than 64 ranks combine up a tree, in 2 log2 n
+    /// messages after a barrier, unless they share cores on one host: there the last one combines for all. The same number of ranks gives the same bits as
     /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
@@ -50,7 +51,8 @@ impl World {
     /// error, and a rank that is a process prints it when it leaves. Of results of more than 512 bytes both ends are compared.
     ///
     /// # Errors
-    /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm.
+    /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm. [`Error::Agreed`] of more than 64 ranks, or of more than
+    /// 2 KiB: with a rank that a panic, as of its operator, took out of this call.
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         self.reduce_all(values, &combine)
