@@ -38,7 +38,7 @@ const STRIDE_LOG2_MIN: u32 = 31;
 /// Ranks of a job, at most.
 pub const MAX_RANKS: usize = 1 << 20;
 /// Bytes that a host keeps for a rank without a slot, beside its record.
-pub const PUBLISHED_LEN: usize = 768;
+pub const PUBLISHED_LEN: usize = 512;
 /// Bytes that a host keeps for the tables of all these ranks.
 pub const TABLES_LEN: usize = 512 << 10;
 /// Slots of a file, at most: ranks from the first to the last of a host.
