@@ -286,7 +286,7 @@ impl Exchange {
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         // It tells those that are in another call, and those that never come.
         barrier.enter(running, engine, kind)?;
-        self.disseminate(engine, &mut under_way, Some(see))?;
+        self.disseminate(engine, &mut under_way, Some(&mut *see))?;
         if let Some(heard) = under_way.heard.take_if(|heard| heard.agreed()) {
             return finish(heard, see);
         }
@@ -312,7 +312,7 @@ impl Exchange {
         if !barrier.enter_with(running, engine, facts, || ())? {
             return Ok(false);
         }
-        self.disseminate(engine, &mut under_way, Some(see))?;
+        self.disseminate(engine, &mut under_way, Some(&mut *see))?;
         finish(under_way.heard.take().expect("taken here only"), see)?;
         Ok(true)
     }
@@ -357,8 +357,7 @@ impl Exchange {
     /// As [`Exchange::all`], but for ranks that differ: the call has failed here.
     #[inline]
     pub fn finish_left(&self, running: &Running<'_>, engine: &Engine, barrier: &Barrier) -> Result<()> {
-        // The next one: the panic came before this rank entered.
-        let Some(heard) = self.left.take().filter(|left| left.number < barrier.next_epoch()) else { return Ok(()) };
+        let Some(heard) = self.left.take() else { return Ok(()) };
         let number = heard.number;
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         barrier.pass_last(engine)?;
