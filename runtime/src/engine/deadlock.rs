@@ -49,9 +49,7 @@ impl Engine {
 
     /// Whether the next poll sees what other ranks have done: it is in memory of this host, or time is virtual.
     fn sees_at_once(&self) -> bool {
-        self.routes.all_mapped()
-            || self.settings.transport == Transport::ShmContract
-            || self.networks.pace().is_some()
+        self.routes.all_mapped() || self.settings.transport == Transport::ShmContract || self.networks.pace().is_some()
     }
 
     /// Whether the collective wait that this rank has shown last was found to be one that no rank can end.

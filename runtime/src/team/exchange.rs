@@ -4,8 +4,6 @@
 //! ([`super::dissemination`]), and fetch boards only if they differ. Reductions of many ranks go by messages on mapped memory too.
 
 mod plain;
-#[cfg(all(test, not(loom)))]
-mod tests;
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -318,12 +316,7 @@ impl Exchange {
     }
 
     /// All rounds that are left. Without `see`, which a panic has taken away, this rank combines nothing.
-    fn disseminate(
-        &self,
-        engine: &Engine,
-        under_way: &mut UnderWay<'_>,
-        mut see: Option<&mut dyn See>,
-    ) -> Result<()> {
+    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>, mut see: Option<&mut dyn See>) -> Result<()> {
         let heard = under_way.heard.as_mut().expect("taken at the end only");
         self.messages.forget_told(heard.number);
         while heard.round < heard.rounds() {
