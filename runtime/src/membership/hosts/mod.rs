@@ -68,10 +68,10 @@ pub enum HostMessage {
     Waits(u64, Vec<Sleeper>),
     /// No rank can end these waits any more.
     Standstill(Vec<Sleeper>),
-    /// No rank can end the collective waits of all ranks, each given with its number.
-    Deadlock(Vec<(usize, u64)>, Conflict),
     /// The handlers of the first rank are those of the second, which were told before.
     SameHandlers(usize, usize),
+    /// No rank can end the collective waits of all ranks, each given with its number.
+    Deadlock(Vec<(usize, u64)>, Conflict),
 }
 
 /// What rank 0 waits in, as words of text, and a rank that waits in something else, which is 0 if none does, with its own.
