@@ -1,4 +1,4 @@
-//! Memory a rank keeps for peers it never talks to: the runtime's own tables, built for real and counted.
+//! Memory a rank keeps for peers it never talks to: the runtime's own tables, built for real and counted, and what is laid out for them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,9 +53,17 @@ pub fn per_idle_peer(ranks: usize) -> anyhow::Result<[f64; 2]> {
     Ok([held, job.host_bytes()].map(|bytes| bytes as f64 / ranks as f64))
 }
 
+/// Address space of a slot.
+const STRIDE: usize = 1 << 36;
+
+/// Bytes of shared memory in each rank's slot for each rank of another host, in a job of `ranks` ranks.
+pub fn per_slot_peer(ranks: usize, settings: &Settings) -> f64 {
+    let len = |ranks| SlotLayout::new(ranks, HERE, STRIDE, settings.lane_depth).control_len as f64;
+    (len(ranks) - len(HERE)) / (ranks - HERE) as f64
+}
+
 /// Bytes of shared memory a rank has for each rank of its node: lane and credit, in a job of `ranks` on one node.
 pub fn per_node_peer(ranks: usize, settings: &Settings) -> f64 {
-    const STRIDE: usize = 1 << 36;
     let layout = SlotLayout::new(ranks, ranks, STRIDE, settings.lane_depth);
     ((1 + layout.lane_depth) * LINE) as f64
 }
@@ -71,7 +79,10 @@ mod tests {
         // A table of flags and one of routes, a byte each.
         assert!((2.0..=8.0).contains(&own), "{own}");
         // A record of the roster, and what the rank publishes.
-        assert!((1024.0..1050.0).contains(&shared), "{shared}");
+        assert!((768.0..800.0).contains(&shared), "{shared}");
+        // A word and a byte of the segment table, and a word of messages handled.
+        let slot = per_slot_peer(RANKS, &Settings::default());
+        assert!((16.9..17.1).contains(&slot), "{slot}");
     }
 
     #[test]

@@ -421,6 +421,7 @@ impl Bench {
                 Ok(vec![
                     one(kind.name(), own),
                     one("footprint-host-peer", shared),
+                    one("footprint-slot-peer", footprint::per_slot_peer(footprint::RANKS, settings)),
                     one("footprint-node-peer", peer),
                     one("footprint-tcp-peer", tcp::bytes_per_peer() as f64),
                     one("footprint-verbs-peer", verbs::bytes_per_peer() as f64),
@@ -466,7 +467,7 @@ impl Bench {
             kind,
             transport: self.transport,
             ranks: match &*measured.name {
-                "footprint" | "footprint-host-peer" => footprint::RANKS,
+                "footprint" | "footprint-host-peer" | "footprint-slot-peer" => footprint::RANKS,
                 "poll" => poll::RANKS,
                 "death" => death::RANKS,
                 _ if matches!(kind, Kind::Wake | Kind::Idle) => wake::RANKS,
@@ -518,7 +519,8 @@ impl Bench {
         if figures.iter().any(|figure| figure.kind == Kind::Footprint) {
             text += &format!(
                 "\nfootprint: of a rank's own memory, for each of {} idle peers; footprint-host-peer: of a host's shared memory, for \
-                 each of them; footprint-node-peer: of shared memory, for \
+                 each of them; footprint-slot-peer: of the shared memory of each rank of the host, for each of them, too; \
+                 footprint-node-peer: of shared memory, for \
                  each of {} ranks on a node ({} at 64); footprint-verbs-peer: for each connected peer over soft-RoCE, without \
                  what the kernel keeps besides the queue; footprint-tcp-peer: for each connected peer over TCP whose frames are \
                  acknowledged, without the kernel's socket.\n",

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::copy;
-use crate::memory::layout::{ADDRESS_MAX, LINE, PIECE_LEN, PIECES_IN_CONNECTION, PIECES_MAX, SlotLayout};
+use crate::memory::layout::{
+    ADDRESS_IN_CONNECTION, ADDRESS_MAX, PIECE_LEN, PIECES_HEAD, PIECES_IN_CONNECTION, PIECES_MAX, SlotLayout,
+};
 use crate::memory::node::NodeMemory;
 use crate::transport::{Error, PACKED_KEY_LEN, Result};
 
@@ -45,7 +47,7 @@ impl Connection {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: a committed line of the control area, only touched as this atomic.
+        // SAFETY: an aligned word of the committed control area, only touched as this atomic.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }
     }
 
@@ -62,7 +64,7 @@ impl Connection {
             });
         }
         // SAFETY: our own slot, with room for that many bytes; nobody reads them before the length is there.
-        unsafe { copy::copy(self.at(LINE), address.as_ptr(), address.len()) };
+        unsafe { copy::copy(self.at(ADDRESS_IN_CONNECTION), address.as_ptr(), address.len()) };
         // Pairs with the Acquire load in `address`.
         self.word(0).store(address.len() as u64, Ordering::Release);
         Ok(())
@@ -74,7 +76,7 @@ impl Connection {
         let len = self.word(0).load(Ordering::Acquire) as usize;
         let mut address = vec![0; len.min(ADDRESS_MAX)];
         // SAFETY: inside the control area.
-        unsafe { copy::copy(address.as_mut_ptr(), self.at(LINE), address.len()) };
+        unsafe { copy::copy(address.as_mut_ptr(), self.at(ADDRESS_IN_CONNECTION), address.len()) };
         address
     }
 
@@ -91,7 +93,8 @@ impl Connection {
         let entry = Entry { start: start as u64, end: end as u64, key };
         // SAFETY: our own table, with room for the entry; nobody reads it before the count says that it is there.
         unsafe {
-            copy::copy(self.at(PIECES_IN_CONNECTION + LINE + known * PIECE_LEN), (&raw const entry).cast(), PIECE_LEN)
+            let at = self.at(PIECES_IN_CONNECTION + PIECES_HEAD + known * PIECE_LEN);
+            copy::copy(at, (&raw const entry).cast(), PIECE_LEN);
         };
         // Pairs with the Acquire load in `first`, and with a peer's fetch of the count before that of the entry.
         count.store(known as u64 + 1, Ordering::Release);
@@ -106,7 +109,7 @@ impl Connection {
         }
         let mut entry: Entry = bytemuck::Zeroable::zeroed();
         // SAFETY: inside the control area; an entry that is there is not written again.
-        unsafe { copy::copy((&raw mut entry).cast(), self.at(PIECES_IN_CONNECTION + LINE), PIECE_LEN) };
+        unsafe { copy::copy((&raw mut entry).cast(), self.at(PIECES_IN_CONNECTION + PIECES_HEAD), PIECE_LEN) };
         Some(entry)
     }
 }
@@ -239,7 +242,7 @@ impl<K> KeyTable<K> {
         match self.learning {
             Learning::Entries { of, .. } => {
                 let len = (of - known).min(self.at_once) * PIECE_LEN;
-                Search::Ask { offset: self.at + LINE + known * PIECE_LEN, len }
+                Search::Ask { offset: self.at + PIECES_HEAD + known * PIECE_LEN, len }
             }
             _ => Search::Ask { offset: self.at, len: size_of::<u64>() },
         }

@@ -26,7 +26,7 @@ use crate::forked::Mapping;
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
-const VERSION: u32 = 9;
+const VERSION: u32 = 10;
 /// Slots begin at a multiple of this, so that huge pages fit.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Address space of one rank, unless the job is too large for it.
@@ -38,7 +38,7 @@ const STRIDE_LOG2_MIN: u32 = 31;
 /// Ranks of a job, at most.
 pub const MAX_RANKS: usize = 1 << 20;
 /// Bytes that a host keeps for a rank without a slot, beside its record.
-pub const PUBLISHED_LEN: usize = 768;
+pub const PUBLISHED_LEN: usize = 512;
 /// Bytes that a host keeps for the tables of all these ranks.
 pub const TABLES_LEN: usize = 512 << 10;
 /// Slots of a file, at most: ranks from the first to the last of a host.

@@ -55,13 +55,17 @@ pub const PIECES_MAX: usize = 192;
 pub const PIECE_LEN: usize = LINE;
 /// Networks that a rank can have open: an RDMA network, and one for peers that it does not reach.
 pub const NETWORKS_MAX: usize = 2;
+/// Where in a connection record the address is, behind its length.
+pub const ADDRESS_IN_CONNECTION: usize = size_of::<u64>();
 /// Where in a connection record the count of pieces is.
-pub const PIECES_IN_CONNECTION: usize = LINE + ADDRESS_MAX;
+pub const PIECES_IN_CONNECTION: usize = ADDRESS_IN_CONNECTION + ADDRESS_MAX;
+/// Bytes of that count. The pieces follow.
+pub const PIECES_HEAD: usize = size_of::<u64>();
 /// Bytes of a connection record: how to reach a rank over one network.
-const CONNECTION_LEN: usize = LINE + ADDRESS_MAX + LINE + PIECES_MAX * PIECE_LEN;
+const CONNECTION_LEN: usize = (PIECES_IN_CONNECTION + PIECES_HEAD + PIECES_MAX * PIECE_LEN).next_multiple_of(LINE);
 /// Bytes of a connection record that are copied from host to host: the address and the first registered piece. The other pieces are
 /// fetched over the network itself.
-pub const CONNECTION_HEAD: usize = LINE + ADDRESS_MAX + LINE + PIECE_LEN;
+pub const CONNECTION_HEAD: usize = PIECES_IN_CONNECTION + PIECES_HEAD + PIECE_LEN;
 /// Bytes of the segment table's head: two lines, and the directory. A word for each rank follows.
 pub const SEGMENTS_HEAD: usize = 2 * LINE + SEGMENT_BLOCKS * size_of::<u64>();
 /// Segments a rank can have at a time, beside the symmetric heap and its static data.
@@ -229,7 +233,7 @@ impl SlotLayout {
         self.connections + network * CONNECTION_LEN
     }
 
-    /// The count of registered pieces, on a line of its own; the pieces follow.
+    /// The count of registered pieces; they follow.
     pub fn pieces(&self, network: usize) -> usize {
         self.connection(network) + PIECES_IN_CONNECTION
     }

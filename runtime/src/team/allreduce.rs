@@ -6,6 +6,7 @@ use bytemuck::Pod;
 
 use super::allgather::everyone;
 use super::context::Context;
+use super::dissemination::GATHERED;
 use super::meeting::rounds;
 use super::nodes::Nodes;
 use super::operator::{Fold, OnSlices};
@@ -53,7 +54,7 @@ pub(super) fn choose<T>(context: &Context, len: usize) -> Allreduce {
             Allreduce::Central
         }
         Allreduce::Auto if lines::fits::<T>(context, len) => Allreduce::Lines,
-        Allreduce::Auto if bytes * size <= LARGE => Allreduce::Gather,
+        Allreduce::Auto if size <= GATHERED && bytes * size <= LARGE => Allreduce::Gather,
         Allreduce::Auto if size.is_power_of_two() => Allreduce::Doubling,
         Allreduce::Auto => Allreduce::Tree,
         forced => forced,
@@ -70,7 +71,7 @@ pub(super) fn choose<T>(context: &Context, len: usize) -> Allreduce {
 
 /// Whether so many bytes go by nodes.
 fn by_nodes(nodes: &Nodes, bytes: usize, size: usize) -> bool {
-    if nodes.layout.whole { bytes <= LARGE } else { bytes * size <= by_nodes::LARGE }
+    if nodes.layout.whole { bytes <= LARGE } else { size <= GATHERED && bytes * size <= by_nodes::LARGE }
 }
 
 /// As many elements as fit in a room, at least one for slices that are not empty.

@@ -8,6 +8,13 @@
 //! - what one rank brought: those within 2^k after that rank have it in round k, and tell it on (a binomial tree);
 //! - what all ranks brought: a rank has what the 2^k ranks up to itself brought, and tells all of it (Bruck and others 1997);
 //! - the sums of words: a rank has the sum over the 2^k ranks up to itself. The sum over all of them adds up those for the bits of the number of ranks.
+//!
+//! A reduction of many ranks goes up a binomial tree to rank 0, and its result down again: 2 log2 n rounds, in which a rank tells one
+//! other, hears one, or neither. Its messages do not grow with the ranks, mapped ranks do it too, and the tree is that of all reductions
+//! ([`super::operator::Fold`]).
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::meeting::rounds;
 use super::see::{See, Wanted};
@@ -32,10 +39,21 @@ pub(super) struct Dissemination {
     held: Vec<u8>,
     /// The sum over as many ranks up to this one as the bits of the number of ranks below the round's say.
     rest: Vec<u8>,
+    /// Along the tree: a rank that has no result for the others, plus one; 0: none is known.
+    failed: u64,
+    /// The panic of this rank's operator.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// A digest that no rank brings.
 const DIFFERS: u64 = 0;
+/// Most ranks of which each combines the contributions of all. Chosen: more take longer to read than the steps of the tree.
+pub(super) const GATHERED: usize = 64;
+
+/// Whether a reduction of so many ranks goes along the tree.
+pub(super) fn is_along_tree(wanted: Wanted, size: usize) -> bool {
+    matches!(wanted, Wanted::Combined) && size > GATHERED
+}
 
 impl Dissemination {
     /// The state of a rank that has brought `mine` to exchange `number`, which belongs to a call with that digest.
@@ -62,7 +80,8 @@ impl Dissemination {
         let rest = if let Wanted::Sum = wanted { vec![0; mine.len()] } else { Vec::new() };
         let digest = mix(digest, form).max(DIFFERS + 1);
         let (round, told) = (0, false);
-        Dissemination { number, round, told, rank, size, wanted, len: mine.len(), digest, held, rest }
+        let (len, failed, panic) = (mine.len(), 0, None);
+        Dissemination { number, round, told, rank, size, wanted, len, digest, held, rest, failed, panic }
     }
 
     /// The content of the messages.
@@ -70,24 +89,58 @@ impl Dissemination {
         self.wanted
     }
 
+    fn is_tree(&self) -> bool {
+        is_along_tree(self.wanted, self.size)
+    }
+
     /// How many rounds there are.
     pub(super) fn rounds(&self) -> usize {
-        rounds(self.size)
+        if self.is_tree() { 2 * rounds(self.size) } else { rounds(self.size) }
     }
 
     /// The rank that this one tells in a round.
-    pub(super) fn to(&self, round: usize) -> usize {
-        (self.rank + (1 << round)) % self.size
+    pub(super) fn to(&self, round: usize) -> Option<usize> {
+        if self.is_tree() { self.neighbour(round, true) } else { Some((self.rank + (1 << round)) % self.size) }
     }
 
     /// The rank that tells this one in this round.
-    pub(super) fn from(&self) -> usize {
-        (self.rank + self.size - (1 << self.round)) % self.size
+    pub(super) fn from(&self) -> Option<usize> {
+        match self.is_tree() {
+            true => self.neighbour(self.round, false),
+            false => Some((self.rank + self.size - (1 << self.round)) % self.size),
+        }
+    }
+
+    /// The rank that this one tells, or hears, in a round along the tree: on the way up those with bit k tell the ranks without it, in round
+    /// k; on the way down those tell them, from the highest bit to the lowest.
+    fn neighbour(&self, round: usize, tells: bool) -> Option<usize> {
+        let (bit, up) = self.branch(round);
+        match self.rank % (2 * bit) {
+            0 if tells != up => Some(self.rank + bit).filter(|other| *other < self.size),
+            place if place == bit && tells == up => Some(self.rank - bit),
+            _ => None,
+        }
+    }
+
+    /// The distance of those that meet in a round along the tree, and whether they are on the way up.
+    fn branch(&self, round: usize) -> (usize, bool) {
+        let up = rounds(self.size);
+        if round < up { (1 << round, true) } else { (1 << (2 * up - 1 - round), false) }
+    }
+
+    /// Begins the next round, after one in which nobody tells this rank.
+    pub(super) fn hear_nobody(&mut self) {
+        (self.round, self.told) = (self.round + 1, false);
     }
 
     /// This rank's message in this round.
     pub(super) fn message(&self) -> Vec<u8> {
         let round = self.round;
+        if self.is_tree() {
+            let has_none = self.digest == DIFFERS || self.failed != 0;
+            let data = if has_none { &[] } else { &*self.held };
+            return [&self.digest.to_ne_bytes(), &self.failed.to_ne_bytes(), data].concat();
+        }
         let data = match self.wanted {
             _ if self.digest == DIFFERS => &[],
             Wanted::All | Wanted::Combined => &self.held[..self.len * self.new_in(round)],
@@ -102,15 +155,19 @@ impl Dissemination {
     }
 
     /// Takes the message to this rank in this round, and begins the next round. `None` if no rank that brought the same tells that.
-    pub(super) fn hear(&mut self, message: &[u8]) -> Option<()> {
+    /// On the way up the tree `see` combines; without it this rank has no result for the others.
+    pub(super) fn hear(&mut self, message: &[u8], see: Option<&mut dyn See>) -> Option<()> {
         let round = self.round;
-        (self.round, self.told) = (round + 1, false);
+        self.hear_nobody();
         let (theirs, data) = message.split_first_chunk()?;
         if u64::from_ne_bytes(*theirs) != self.digest {
             self.digest = DIFFERS;
         }
         if self.digest == DIFFERS {
             return Some(());
+        }
+        if self.is_tree() {
+            return self.hear_along_tree(round, data, see);
         }
         let new = match self.wanted {
             Wanted::All | Wanted::Combined => self.len * self.new_in(round),
@@ -139,6 +196,39 @@ impl Dissemination {
         Some(())
     }
 
+    fn hear_along_tree(&mut self, round: usize, message: &[u8], see: Option<&mut dyn See>) -> Option<()> {
+        let (failed, data) = message.split_first_chunk()?;
+        let (failed, up) = (u64::from_ne_bytes(*failed), self.branch(round).1);
+        if self.failed == 0 {
+            self.failed = failed;
+        }
+        if failed != 0 || data.len() != self.len {
+            return (failed != 0).then_some(());
+        }
+        if !up {
+            self.held = data.to_vec();
+        } else if self.failed == 0 {
+            let combined = see.map(|see| catch_unwind(AssertUnwindSafe(|| see.join(data).to_vec())));
+            match combined {
+                Some(Ok(both)) => self.held = both,
+                // The others wait for this rank, which raises the panic when it has told them.
+                Some(Err(panic)) => (self.failed, self.panic) = (self.rank as u64 + 1, Some(panic)),
+                None => self.failed = self.rank as u64 + 1,
+            }
+        }
+        Some(())
+    }
+
+    /// The rank that had no result for the others, after all rounds.
+    pub(super) fn failed(&self) -> Option<usize> {
+        (self.failed as usize).checked_sub(1)
+    }
+
+    /// The panic of this rank's operator.
+    pub(super) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.panic.take()
+    }
+
     /// Whether all ranks brought the same digest, after all rounds.
     pub(super) fn agreed(&self) -> bool {
         self.digest != DIFFERS
@@ -147,9 +237,15 @@ impl Dissemination {
     /// Shows the contributions that were received, after all rounds.
     pub(super) fn show(&self, see: &mut dyn See) {
         match self.wanted {
-            Wanted::All | Wanted::Combined => (0..self.size).for_each(|rank| {
-                see.see(rank, &self.held[self.len * self.place(rank)..][..self.len]);
-            }),
+            Wanted::Combined if self.is_tree() => see.combined(&self.held),
+            Wanted::All | Wanted::Combined => {
+                (0..self.size).for_each(|rank| {
+                    see.see(rank, &self.held[self.len * self.place(rank)..][..self.len]);
+                });
+                if let Wanted::Combined = self.wanted {
+                    see.result();
+                }
+            }
             Wanted::From(root) => see.see(root, &self.held),
             Wanted::Equal => see.see(0, &self.held),
             Wanted::First => {
@@ -221,9 +317,9 @@ mod tests {
         for round in 0..rounds(size) {
             let told: Vec<_> = ranks.iter().map(Dissemination::message).collect();
             for rank in &mut ranks {
-                assert_eq!(rank.to(round), (rank.rank + rank.rank + size - rank.from()) % size, "told as far as heard");
-                let from = rank.from();
-                rank.hear(&told[from]).expect("as long as expected");
+                let (to, from) = (rank.to(round).expect("one a round"), rank.from().expect("one a round"));
+                assert_eq!(to, (rank.rank + rank.rank + size - from) % size, "told as far as heard");
+                rank.hear(&told[from], None).expect("as long as expected");
             }
         }
         let seen = |rank: Dissemination| {
@@ -272,7 +368,7 @@ mod tests {
         for data in [1, RANK, RANK + 17] {
             let mut rank = Dissemination::new([0, 2], 1, Wanted::First, 7, &[0; 16]);
             let told = [&rank.digest.to_ne_bytes()[..], &vec![1; data]].concat();
-            assert!(rank.hear(&told).is_none(), "{data} bytes");
+            assert!(rank.hear(&told, None).is_none(), "{data} bytes");
         }
     }
 
@@ -286,6 +382,108 @@ mod tests {
                     let seen = all_see(size, wanted, |rank| 7 + u64::from(rank == one), words);
                     assert_eq!(seen, vec![None; size], "{wanted:?}, {size} ranks, of which {one} differs");
                 }
+            }
+        }
+    }
+
+    /// The text of two ranks is that of the lower one, then that of the other, in brackets if both have some.
+    struct Joined(Vec<u8>, Option<usize>);
+
+    /// Bytes of a text.
+    const TEXT: usize = 600;
+
+    fn text(of: &[u8]) -> String {
+        String::from_utf8(of.iter().copied().take_while(|byte| *byte != 0).collect()).expect("digits and brackets")
+    }
+
+    impl See for Joined {
+        fn mine(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn see(&mut self, _rank: usize, _bytes: &[u8]) {}
+
+        fn see_mine(&mut self, _rank: usize) {}
+
+        fn join(&mut self, theirs: &[u8]) -> &[u8] {
+            assert!(self.1 != Some(0), "as asked");
+            self.1 = self.1.map(|before| before - 1);
+            self.0 = format!("({}{})", text(&self.0), text(theirs)).into_bytes();
+            self.0.resize(TEXT, 0);
+            &self.0
+        }
+
+        fn combined(&mut self, bytes: &[u8]) {
+            self.0 = bytes.to_vec();
+        }
+    }
+
+    /// How ranks from `start` on combine: the lower half of the next power of two, then the rest.
+    fn in_brackets(start: usize, size: usize) -> String {
+        let half = size.next_power_of_two() / 2;
+        match size {
+            1 => (start % 10).to_string(),
+            _ => format!("({}{})", in_brackets(start, half), in_brackets(start + half, size - half)),
+        }
+    }
+
+    /// All ranks go along the tree. Of rank `panics.0` the operator panics when it has run `panics.1` times. How each ends, and how many
+    /// messages the one that told most has told.
+    fn along_the_tree(
+        size: usize,
+        digest: impl Fn(usize) -> u64,
+        panics: Option<(usize, usize)>,
+    ) -> (Vec<(Dissemination, Joined)>, usize) {
+        let new = |rank: usize| {
+            let times = panics.filter(|(who, _)| *who == rank).map(|(_, times)| times);
+            let mut mine = (rank % 10).to_string().into_bytes();
+            mine.resize(TEXT, 0);
+            (Dissemination::new([rank, size], 1, Wanted::Combined, digest(rank), &mine), Joined(mine, times))
+        };
+        let mut ranks: Vec<_> = (0..size).map(new).collect();
+        let mut told = vec![0; size];
+        for round in 0..2 * rounds(size) {
+            let to = |rank: &Dissemination| rank.to(round).map(|to| ((rank.rank, to), rank.message()));
+            let sent: Vec<_> = ranks.iter().filter_map(|(rank, _)| to(rank)).collect();
+            sent.iter().for_each(|((from, _), _)| told[*from] += 1);
+            for (rank, see) in &mut ranks {
+                match rank.from() {
+                    Some(from) => {
+                        let message = sent.iter().find(|(ends, _)| *ends == (from, rank.rank)).expect("told");
+                        rank.hear(&message.1, Some(see)).expect("as long as expected");
+                    }
+                    None => rank.hear_nobody(),
+                }
+            }
+        }
+        assert!(ranks.iter().all(|(rank, _)| rank.round == rank.rounds()));
+        (ranks, told.into_iter().max().expect("a rank"))
+    }
+
+    #[test]
+    fn many_ranks_combine_along_the_one_tree() {
+        for size in [65, 66, 100, 127, 128, 129] {
+            let (ranks, told) = along_the_tree(size, |_| 7, None);
+            assert!(told <= rounds(size), "{told} messages of one of {size} ranks");
+            for (rank, mut see) in ranks {
+                assert!(rank.agreed() && rank.failed().is_none() && rank.message().len() == 16 + TEXT);
+                rank.show(&mut see);
+                assert_eq!(text(&see.0), in_brackets(0, size), "{size} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_along_the_tree_hears_that_one_differs_or_has_failed() {
+        for (size, one) in [(65, 0), (65, 64), (65, 33), (100, 98), (128, 127)] {
+            let (ranks, _) = along_the_tree(size, |rank| 7 + u64::from(rank == one), None);
+            assert!(ranks.iter().all(|(rank, _)| !rank.agreed()), "{one} of {size}");
+        }
+        for (size, panics) in [(65, (0, 0)), (65, (0, 6)), (66, (64, 0)), (100, (32, 4))] {
+            let (ranks, _) = along_the_tree(size, |_| 7, Some(panics));
+            for (mut rank, _) in ranks {
+                assert_eq!(rank.failed(), Some(panics.0), "{panics:?} of {size}");
+                assert_eq!(rank.take_panic().is_some(), rank.rank == panics.0);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The barrier of all ranks of a world.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ const DOING: &str = "barrier";
 const TORN: Duration = Duration::from_millis(20);
 /// How long to look for the death that made a rank of another host leave.
 const CAUSE: Duration = Duration::from_millis(100);
+/// The digest of a rank that enters late, after a panic. No call has it, so the others read what that rank has shown, and none relies on
+/// its part in a reduction.
+const LATE: u64 = u64::MAX;
 
 /// This rank's part in all barriers of its world.
 #[derive(Debug)]
@@ -30,6 +33,24 @@ pub struct Barrier {
     deadlocked: Cell<bool>,
     /// This rank has entered a barrier and ran out of time in it. The next call goes on with it.
     unfinished: Cell<bool>,
+    /// A handler's panic came out of the polls at the start of a barrier, which counts as entered. The next call tells the others, and
+    /// shows these bytes.
+    owed: RefCell<Option<Box<[u8]>>>,
+}
+
+/// Notes, if it is dropped, that this rank has to tell the others of a barrier that a panic took it out of.
+struct Owing<'a> {
+    barrier: &'a Barrier,
+    kind: u8,
+    data: &'a [u8],
+}
+
+impl Drop for Owing<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.barrier.meeting.count_in(self.kind);
+        self.barrier.owed.replace(Some(self.data.into()));
+    }
 }
 
 impl Barrier {
@@ -58,7 +79,8 @@ impl Barrier {
         // barrier: there each waits for a flag of its own.
         let place = FlagLayout { flags, spacing: LINE, arrivals, places, lines, one_flag: lines };
         let meeting = Meeting::new(None, engine.rank, engine.size, place);
-        Barrier { meeting, by, broken: Cell::new(None), deadlocked: Cell::new(false), unfinished: Cell::new(false) }
+        let (deadlocked, unfinished) = (Cell::new(false), Cell::new(false));
+        Barrier { meeting, by, broken: Cell::new(None), deadlocked, unfinished, owed: RefCell::default() }
     }
 
     /// Whether barriers are by a counter.
@@ -142,6 +164,11 @@ impl Barrier {
         !self.meeting.is_under_way() && !self.unfinished.get() && !self.deadlocked.get() && self.broken.get().is_none()
     }
 
+    /// Whether all ranks are known to have brought the same digest to the barrier that this rank has passed last.
+    pub fn agreed(&self) -> bool {
+        self.meeting.agreed()
+    }
+
     /// This rank leaves. If others need it for further rounds of a barrier that it entered, it has not entered that for them: they
     /// are told that it left.
     pub fn leave(&self, engine: &Engine) {
@@ -200,8 +227,8 @@ impl Barrier {
         Ok(self.meeting.agreed())
     }
 
-    /// Makes sure that this rank has passed the barrier that it entered last, unless it ran out of time in it. Waits for the other
-    /// ranks if a handler's panic came out of that barrier.
+    /// Makes sure that this rank has passed the barrier that it entered last, unless it ran out of time in it. If a handler's panic came
+    /// out of that barrier, tells the other ranks, if they were not told, and waits for them.
     ///
     /// # Errors
     /// As [`Barrier::enter`]; [`Error::PeerLost`] also if a peer failed in an earlier barrier.
@@ -214,7 +241,18 @@ impl Barrier {
             return Err(deadlocked(engine));
         }
         let left_behind = self.meeting.is_under_way() && !self.unfinished.get();
-        if left_behind { self.end(engine, self.wait(engine, self.meeting.kind(), None)) } else { Ok(()) }
+        if left_behind { self.end(engine, self.pass_left_behind(engine)) } else { Ok(()) }
+    }
+
+    /// Passes the barrier that a panic came out of.
+    #[cold]
+    fn pass_left_behind(&self, engine: &Engine) -> Result<()> {
+        let kind = self.meeting.kind();
+        if let Some(data) = self.owed.take() {
+            self.meeting.count_out();
+            self.start(engine, (kind, LATE), &data, || ())?;
+        }
+        self.wait(engine, kind, None)
     }
 
     /// Notes how the barrier in progress ended.
@@ -237,9 +275,12 @@ impl Barrier {
 
     #[inline]
     fn start(&self, engine: &Engine, (kind, digest): (u8, u64), data: &[u8], alone: impl FnOnce()) -> Result<()> {
+        // Handlers run in these polls. If one panics, the others still count on this rank.
+        let owing = Owing { barrier: self, kind, data };
         engine.turn();
         // All puts of this rank must be in effect before others learn that it has entered.
         let quiet = engine.quiet(DOING);
+        std::mem::forget(owing);
         // Stored even if `quiet` failed: this rank did enter, so peers must not report that it left without entering.
         // Pairs with the Acquire load in `find_who_left`.
         engine.node.status(engine.rank).entered.store(self.next_epoch(), Ordering::Release);

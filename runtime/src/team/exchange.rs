@@ -1,16 +1,16 @@
 //! Small allgathers: each rank writes what it is in to a buffer in its own slot, its board, and up to [`BOARD`] bytes of its own. Where
 //! few ranks are mapped, the bytes go by the places of direct barriers ([`super::meeting`]), and boards are read only if ranks
 //! differ. Where more are mapped, ranks read the other ranks' boards. Over a network they tell each other by messages
-//! ([`super::dissemination`]), and fetch boards only if they differ.
+//! ([`super::dissemination`]), and fetch boards only if they differ. Reductions of many ranks go by messages on mapped memory too.
 
 mod plain;
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::panic::Location;
+use std::panic::{Location, resume_unwind};
 use std::rc::Rc;
 
-use super::dissemination::Dissemination;
+use super::dissemination::{Dissemination, GATHERED, is_along_tree};
 use super::everyone::Barrier;
 use super::see::{See, Wanted};
 use super::title::{Asked, Earlier, Facts, Noted, Title, Written, differ, place_number};
@@ -63,9 +63,11 @@ pub struct Exchange {
     written: [Cell<Option<Written>>; 2],
     /// The exchange whose wait was left by a handler's panic.
     left: Cell<Option<Dissemination>>,
+    /// Whether there may be one: there are messages in exchanges.
+    may_leave: bool,
 }
 
-/// An exchange over a network that this rank is in.
+/// An exchange by messages that this rank is in.
 struct UnderWay<'a> {
     exchange: &'a Exchange,
     heard: Option<Dissemination>,
@@ -80,9 +82,10 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Exchange {
-    pub fn new(messages: &Rc<Messages>) -> Exchange {
+    pub fn new(messages: &Rc<Messages>, engine: &Engine) -> Exchange {
         let noted = Cell::new((Noted::Nothing, None));
         let (messages, written) = (Rc::clone(messages), Default::default());
+        let may_leave = !engine.routes.all_mapped() || engine.size > GATHERED;
         Exchange {
             messages,
             earlier: Cell::default(),
@@ -90,7 +93,14 @@ impl Exchange {
             last_place: Cell::new(None),
             written,
             left: Cell::default(),
+            may_leave,
         }
+    }
+
+    /// Whether [`Exchange::finish_left`] may have something to do.
+    #[inline]
+    pub fn may_leave(&self) -> bool {
+        self.may_leave
     }
 
     /// Notes the root, length and type of a broadcast by messages: the next exchange fails with `RanksDiffer` if ranks gave
@@ -145,14 +155,14 @@ impl Exchange {
 
     /// Shows what `see` brings, and passes it in rank order at least the contributions that are `wanted`; it may get others
     /// too. Collective. Costs one barrier; over a network also log2 n messages, or as many as hold the bytes of all ranks if all are
-    /// wanted.
+    /// wanted; a reduction of more than [`GATHERED`] ranks 2 log2 n messages, of mapped ones too.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` receives nothing then. As
-    /// [`Barrier::enter`].
+    /// [`Barrier::enter`]; [`Error::Agreed`] if a rank along a reduction's tree had no result, because of a panic.
     ///
     /// # Panics
-    /// If a contribution is longer than [`BOARD`].
+    /// If a contribution is longer than [`BOARD`]. If `see` does: after the other ranks were told, in a reduction along a tree.
     pub fn all(
         &self,
         running: &Running<'_>,
@@ -177,6 +187,7 @@ impl Exchange {
         const DATA: usize = size_of::<Title>();
         // If the contributions must be equal, only digests are compared, unless ranks differ.
         let is_direct = barrier.is_direct() && !matches!(wanted, Wanted::Equal);
+        let along_tree = is_along_tree(wanted, engine.size) && !barrier.is_central();
         let is_gathered = matches!(wanted, Wanted::Combined) && barrier.is_central() && len <= LINE;
         let data_of = |rank| match is_gathered {
             // SAFETY: a line in the slot of rank 0, which it has committed before it arrived: barriers by a counter are of one host.
@@ -194,9 +205,9 @@ impl Exchange {
         }
         let digest = match wanted {
             Wanted::Equal => hash::and_bytes(title.digest(), see.mine()),
-            // Includes the call site: one rank reduces for all, so all must pass the same function, and calls at one place in
-            // the source do.
-            Wanted::Combined if barrier.is_central() => {
+            // Includes the call site: ranks reduce for others, so all must pass the same function, and calls at one place in
+            // the source do. If places differ, each rank reduces all contributions.
+            Wanted::Combined if barrier.is_central() || along_tree => {
                 mix(title.digest(), call.map_or(0, |call| self.number_of(call.place)))
             }
             _ => title.digest(),
@@ -219,7 +230,12 @@ impl Exchange {
             see.see(rank, unsafe { buffer.fill(from, len) });
         };
         let mut combined = false;
-        let agreed = if barrier.is_direct() {
+        let agreed = if along_tree {
+            if self.all_along_tree(running, (engine, barrier), (asked.kind(), digest), title.epoch, see)? {
+                return Ok(());
+            }
+            false
+        } else if barrier.is_direct() {
             let lacks = matches!(wanted, Wanted::From(root) if root != engine.rank) || !is_direct;
             barrier.enter_showing(running, engine, digest, if lacks { &[] } else { see.mine() })?
         } else {
@@ -268,37 +284,64 @@ impl Exchange {
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         // It tells those that are in another call, and those that never come.
         barrier.enter(running, engine, kind)?;
-        self.disseminate(engine, &mut under_way)?;
+        self.disseminate(engine, &mut under_way, Some(&mut *see))?;
         if let Some(heard) = under_way.heard.take_if(|heard| heard.agreed()) {
-            heard.show(see);
-        } else {
-            // A panic may come out of this too.
-            self.fetch(running, (engine, barrier), board, title, see)?;
+            return finish(heard, see);
         }
-        if let Wanted::Combined = wanted {
-            see.result();
-        }
-        Ok(())
+        let panic = under_way.heard.as_mut().and_then(Dissemination::take_panic);
+        // A panic may come out of this too.
+        self.fetch(running, (engine, barrier), (board, wanted), title, see)?;
+        panic.map_or(Ok(()), |panic| resume_unwind(panic))
     }
 
-    /// All rounds that are left.
-    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>) -> Result<()> {
+    /// The reduction of many ranks, which are mapped, if all make it at one place in the source. Returns whether they do: else all have
+    /// entered a barrier, and reduce the contributions on the boards.
+    #[cold]
+    fn all_along_tree(
+        &self,
+        running: &Running<'_>,
+        (engine, barrier): (&Engine, &Barrier),
+        facts: (u8, u64),
+        epoch: u64,
+        see: &mut dyn See,
+    ) -> Result<bool> {
+        let heard = Dissemination::new([engine.rank, engine.size], epoch, Wanted::Combined, 0, see.mine());
+        let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
+        if !barrier.enter_with(running, engine, facts, || ())? {
+            return Ok(false);
+        }
+        self.disseminate(engine, &mut under_way, Some(&mut *see))?;
+        finish(under_way.heard.take().expect("taken here only"), see)?;
+        Ok(true)
+    }
+
+    /// All rounds that are left. Without `see`, which a panic has taken away, this rank combines nothing.
+    fn disseminate(&self, engine: &Engine, under_way: &mut UnderWay<'_>, mut see: Option<&mut dyn See>) -> Result<()> {
         let heard = under_way.heard.as_mut().expect("taken at the end only");
         self.messages.forget_told(heard.number);
         while heard.round < heard.rounds() {
-            let (from, number) = (heard.from(), [heard.number, heard.round as u64]);
-            if !heard.told {
-                self.messages.tell(heard.to(heard.round), number, &heard.message())?;
+            let number = [heard.number, heard.round as u64];
+            if let Some(to) = heard.to(heard.round).filter(|_| !heard.told) {
+                self.messages.tell(to, number, &heard.message())?;
                 heard.told = true;
             }
+            let Some(from) = heard.from() else {
+                heard.hear_nobody();
+                continue;
+            };
             engine.wait_together(DOING, || self.messages.was_told(number))?;
-            heard.hear(&self.messages.take_told(number)).ok_or_else(|| Error::BadMessage {
+            let see = match &mut see {
+                Some(see) => Some(&mut **see as &mut dyn See),
+                None => None,
+            };
+            heard.hear(&self.messages.take_told(number), see).ok_or_else(|| Error::BadMessage {
                 from,
                 why: "a part of an exchange that is longer or shorter than ours".into(),
             })?;
         }
         // Messages that met backpressure would otherwise stay here until this rank's next call.
-        (0..heard.rounds()).try_for_each(|round| self.messages.hand_over(DOING, heard.to(round)))
+        let mut told = (0..heard.rounds()).filter_map(|round| heard.to(round));
+        told.try_for_each(|to| self.messages.hand_over(DOING, to))
     }
 
     /// Goes on with the exchange that a handler's panic came out of, if there is one: the other ranks are waiting in it.
@@ -307,12 +350,14 @@ impl Exchange {
     /// As [`Exchange::all`], but for ranks that differ: the call has failed here.
     #[inline]
     pub fn finish_left(&self, running: &Running<'_>, engine: &Engine, barrier: &Barrier) -> Result<()> {
-        // The next one: the panic came before this rank entered.
-        let Some(heard) = self.left.take().filter(|left| left.number < barrier.next_epoch()) else { return Ok(()) };
+        let Some(heard) = self.left.take() else { return Ok(()) };
         let number = heard.number;
         let mut under_way = UnderWay { exchange: self, heard: Some(heard) };
         barrier.pass_last(engine)?;
-        self.disseminate(engine, &mut under_way)?;
+        if engine.routes.all_mapped() && !barrier.agreed() {
+            return Ok(());
+        }
+        self.disseminate(engine, &mut under_way, None)?;
         let agreed = under_way.heard.as_ref().is_none_or(Dissemination::agreed);
         // Where ranks differ, the others fetch boards and wait for this rank in one more barrier, which it may have entered.
         if agreed || barrier.next_epoch() > number + 1 { Ok(()) } else { barrier.enter(running, engine, 0) }
@@ -324,7 +369,7 @@ impl Exchange {
         &self,
         running: &Running<'_>,
         (engine, barrier): (&Engine, &Barrier),
-        board: usize,
+        (board, wanted): (usize, Wanted),
         title: Title,
         see: &mut dyn See,
     ) -> Result<()> {
@@ -352,6 +397,23 @@ impl Exchange {
         }
         closed?;
         boards.chunks_exact(len).enumerate().for_each(|(rank, bytes)| see.see(rank, &bytes[size_of::<Title>()..]));
+        if let Wanted::Combined = wanted {
+            see.result();
+        }
         Ok(())
+    }
+}
+
+/// Shows the outcome of an exchange whose ranks agree.
+fn finish(mut heard: Dissemination, see: &mut dyn See) -> Result<()> {
+    if let Some(panic) = heard.take_panic() {
+        resume_unwind(panic);
+    }
+    match heard.failed() {
+        Some(rank) => Err(Error::Agreed { rank, why: "a panic came out of a reduction there".into() }),
+        None => {
+            heard.show(see);
+            Ok(())
+        }
     }
 }

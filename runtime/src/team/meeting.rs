@@ -274,6 +274,19 @@ impl Meeting {
         self.rounds.set(rounds);
     }
 
+    /// Counts the next barrier, as part of a call of this kind, as entered, and tells no member. [`Meeting::count_out`] undoes this.
+    #[cold]
+    pub(crate) fn count_in(&self, kind: u8) {
+        self.begin(kind, DIFFERS, By::Dissemination, 1);
+    }
+
+    /// The barrier that [`Meeting::count_in`] has counted is entered next.
+    #[cold]
+    pub(crate) fn count_out(&self) {
+        self.give_up();
+        self.epoch.set(self.epoch.get() - 1);
+    }
+
     #[inline]
     fn tell(&self, engine: &Engine, member: usize, round: usize) -> Result<()> {
         let (to, at) = (self.world(member), self.place.flags + round * self.place.spacing);

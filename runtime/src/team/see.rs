@@ -18,7 +18,7 @@ pub enum Wanted {
     /// That of the first rank that shows anything but zeros; rank 0's if none does. For outcomes that are the same on most ranks.
     First,
     /// Their reduction ([`See::result`]). With a central barrier the last rank computes it, and the others get it as the
-    /// contribution of rank 0. Otherwise every rank gets all contributions.
+    /// contribution of rank 0. Otherwise few ranks get all contributions each, and many combine them along a tree ([`See::join`]).
     Combined,
     /// The sums of the words of all ranks, as the contribution of rank 0; or the words of all ranks.
     Sum,
@@ -32,6 +32,11 @@ pub trait See {
     fn see(&mut self, rank: usize, bytes: &[u8]);
     /// Its own, in the order of the ranks.
     fn see_mine(&mut self, rank: usize);
+    /// Combines its own contribution, and those joined before, with that of higher ranks; only called for [`Wanted::Combined`]. Gives both,
+    /// combined.
+    fn join(&mut self, _theirs: &[u8]) -> &[u8] {
+        &[]
+    }
     /// The reduction of all contributions received; only called for [`Wanted::Combined`].
     fn result(&mut self) -> &[u8] {
         &[]
@@ -109,6 +114,11 @@ impl<T: Pod, O: Operator<T>> See for Reduction<'_, T, O> {
             part.extend_from_slice(self.values);
             self.fold.push(part);
         }
+    }
+
+    fn join(&mut self, theirs: &[u8]) -> &[u8] {
+        self.operator.combine_into(self.values, &elements(theirs));
+        bytemuck::cast_slice(self.values)
     }
 
     fn result(&mut self) -> &[u8] {

@@ -41,7 +41,8 @@ impl World {
     /// Combines `values` of all ranks element by element, in the order of the ranks and in pairs; the result replaces `values`
     /// everywhere. Collective; same length, type and operator on every rank. `combine` is associative, or near to it as the addition of
     /// floats is, and need not commute: its first argument is of lower ranks. It runs at every rank, or at some for
-    /// all while the others wait: it may make no collective call, of a team neither. The same number of ranks gives the same bits as
+    /// all while the others wait: it may make no collective call, of a team neither. More than 64 ranks combine up a tree, in 2 log2 n
+    /// messages after a barrier, unless they share cores on one host: there the last one combines for all. The same number of ranks gives the same bits as
     /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the
@@ -50,7 +51,8 @@ impl World {
     /// error, and a rank that is a process prints it when it leaves. Of results of more than 512 bytes both ends are compared.
     ///
     /// # Errors
-    /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm.
+    /// As [`World::allgather`]; `BELLWETHER_ALLREDUCE` forces an algorithm. [`Error::Agreed`] of more than 64 ranks, or of more than
+    /// 2 KiB: with a rank that a panic, as of its operator, took out of this call.
     #[track_caller]
     pub fn allreduce<T: PlainData>(&self, values: &mut [T], combine: impl Fn(T, T) -> T) -> Result<()> {
         self.reduce_all(values, &combine)
@@ -336,6 +338,77 @@ mod tests {
                 world.allreduce(&mut sum, |a, b| a + b).expect("all call it");
                 assert_eq!(sum, [3], "{barrier:?}");
             });
+        }
+    }
+
+    /// The panic comes out of the first poll of rank 1's call: it has told nobody by then.
+    #[test]
+    fn a_call_that_a_panic_came_out_of_at_its_start_counts_as_made() {
+        type Call = fn(&World) -> crate::Result<()>;
+        fn own(world: &World) -> usize {
+            world.rank() + 10
+        }
+        let calls: [Call; 5] = [
+            World::barrier,
+            |world| {
+                assert_eq!(world.allgather(&[own(world)])?, [10, 11, 12]);
+                Ok(())
+            },
+            |world| {
+                let mut sum = [own(world)];
+                world.allreduce(&mut sum, |a, b| a + b)?;
+                assert_eq!(sum, [33]);
+                Ok(())
+            },
+            |world| {
+                let mut sum = vec![own(world); 200];
+                world.allreduce_sum(&mut sum)?;
+                assert_eq!(sum, [33; 200]);
+                Ok(())
+            },
+            |world| world.agree(if world.rank() == 1 { Err("no input".into()) } else { Ok(()) }),
+        ];
+        let program = |world: &World, call: Call, sent: Option<&AtomicBool>| {
+            match world.rank() {
+                0 => {
+                    let called = world.call(1, 7u8, |_, number: u8| assert_ne!(number, 7, "as asked")).expect("room");
+                    if let Some(sent) = sent {
+                        sent.store(true, Ordering::Release);
+                    }
+                    called.wait().expect_err("its handler panics");
+                }
+                1 => {
+                    // Without a poll.
+                    match sent {
+                        Some(sent) => {
+                            while !sent.load(Ordering::Acquire) {
+                                std::thread::yield_now();
+                            }
+                        }
+                        None => world.sleep(Duration::from_millis(50)),
+                    }
+                    catch_unwind(AssertUnwindSafe(|| call(world))).expect_err("the handler panics");
+                }
+                _ => {}
+            }
+            if world.rank() != 1 {
+                match call(world) {
+                    Ok(()) | Err(Error::Agreed { rank: 1, .. }) => {}
+                    Err(error) => panic!("rank {}: {error}", world.rank()),
+                }
+            }
+            for round in 0..3 {
+                let all = world.allgather(&[100 * round + world.rank()]).expect("all call it");
+                assert_eq!(all, [100 * round, 100 * round + 1, 100 * round + 2]);
+            }
+        };
+        for call in calls {
+            for barrier in BARRIERS {
+                let sent = AtomicBool::new(false);
+                each(barrier, 3, |world| program(world, call, Some(&sent)));
+            }
+            let job = Simulated::new(sim::Config::new(3, 1).wild());
+            job.run(|world| program(world, call, None)).expect("the job starts");
         }
     }
 

@@ -573,7 +573,7 @@ impl World {
     /// [`Error::InvalidArgument`] inside a collective call; [`Error::InsideHandler`].
     fn begin(&self, doing: &'static str) -> Result<Running<'_>> {
         let running = self.barrier.begin(&self.engine, doing)?;
-        if !self.engine.routes.all_mapped() {
+        if self.exchange.may_leave() {
             self.exchange.finish_left(&running, &self.engine, &self.barrier)?;
         }
         Ok(running)

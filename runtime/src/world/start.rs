@@ -386,7 +386,7 @@ impl Builder {
         let mut world = World {
             heaps: OneThread::new(Heaps::new(&engine)),
             barrier: OneThread::new(Box::new(Barrier::new(&engine))),
-            exchange: OneThread::new(Box::new(Exchange::new(&messages))),
+            exchange: OneThread::new(Box::new(Exchange::new(&messages, &engine))),
             allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
             started: Instant::now(),
             engine: OneThread::new(engine),

@@ -4,6 +4,7 @@ mod broken;
 mod exchanges;
 mod islands;
 mod many;
+mod reductions;
 mod segments;
 mod survivors;
 

@@ -274,7 +274,10 @@ impl Service {
                 self.finished[host] = true;
                 return Ok(());
             }
-            HostMessage::AskWaits(_) | HostMessage::Waits(..) | HostMessage::Standstill(_) => {
+            HostMessage::AskWaits(_)
+            | HostMessage::Waits(..)
+            | HostMessage::Standstill(_)
+            | HostMessage::Deadlock(..) => {
                 self.enter_waits(host, message);
                 return Ok(());
             }
@@ -310,9 +313,11 @@ impl Service {
                 }
                 self.job.mark_lost(rank, loss);
             }
-            HostMessage::Finished | HostMessage::AskWaits(_) | HostMessage::Waits(..) | HostMessage::Standstill(_) => {
-                unreachable!("handled above")
-            }
+            HostMessage::Finished
+            | HostMessage::AskWaits(_)
+            | HostMessage::Waits(..)
+            | HostMessage::Standstill(_)
+            | HostMessage::Deadlock(..) => unreachable!("handled above"),
         }
         Ok(())
     }

@@ -302,7 +302,7 @@ pub(super) mod tests {
         }
         // Also from a leader.
         let (mut one, mut other) = leaders();
-        one.send_frame(&[9; 3]);
+        one.send_frame(&[99; 3]);
         assert_eq!(collect(&mut other, 1), []);
         assert!(other.is_closed());
     }
