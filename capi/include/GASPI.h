@@ -12,9 +12,11 @@
  * calls return GASPI_ERR_NOINIT, unless they say otherwise. A null pointer is GASPI_ERR_NULLPTR where a result is to be stored.
  *
  * Time limits are milliseconds, GASPI_TEST or GASPI_BLOCK. After GASPI_TIMEOUT the same call with the same arguments goes on with what
- * was begun, which takes effect once. Posting waits for no room: what a network does not take now is posted later. Two kinds of posts wait,
- * within the limit but for 100 ms at least: over a network the first request of a queue to a segment, which looks it up, and requests to
- * memory of the program (gaspi_segment_bind) of a rank on this host if the kernel allows no cross-memory attach, which are messages.
+ * was begun, which takes effect once; a post begins anew. Posting waits for no room: what a network does not take now is posted later. Two
+ * kinds of posts wait, within the limit but for 100 ms at least: over a network the first request of a queue to a segment, which looks it up,
+ * and requests to memory of the program (gaspi_segment_bind) of a rank on this host if the kernel allows no cross-memory attach, which are
+ * messages. After GASPI_TIMEOUT of such messages a part of the bytes may be moved, and no notification is changed; the next call moves all
+ * of them, also over what the target has changed there since.
  * gaspi_segment_delete and gaspi_queue_delete have no limit: they wait for a rank that is stopped and has used the segment, and for the
  * requests of the queue; calls of other threads go on. gaspi_wait on a queue that another thread posts to all the time may not end.
  *
@@ -362,11 +364,11 @@ BELLWETHER_GASPI_CALL(read_list_notify,
 /* Queues. Only the creator calls; ids are the lowest free ones. */
 
 BELLWETHER_GASPI_CALL(queue_create, (gaspi_queue_id_t * queue, const gaspi_timeout_t timeout_ms));
-/* Waits for open requests first. */
+/* Waits for open requests first. GASPI_ERROR while another thread waits for the queue, or for room to post on it. */
 BELLWETHER_GASPI_CALL(queue_delete, (const gaspi_queue_id_t queue));
 /*
- * Requests posted since the last gaspi_wait that succeeded. A list of several parts with a notification counts as one request for each
- * part and one for the notification; another call with a notification counts as one.
+ * Requests posted since the last gaspi_wait that succeeded, and those of calls that wait for room to post. A list of several parts with a
+ * notification counts as one request for each part and one for the notification; another call with a notification counts as one.
  */
 BELLWETHER_GASPI_CALL(queue_size, (const gaspi_queue_id_t queue, gaspi_number_t *queue_size));
 /* Gives up all requests, after a failure. */

@@ -95,6 +95,12 @@ fn g19_g71_calls_to_bound_memory_of_a_stopped_process_end_within_their_limits() 
 }
 
 #[test]
+fn g41_a_read_of_bound_memory_that_is_gone_fails() {
+    let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_CMA", "off"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB")];
+    run(command(PROGRAM).envs(settings).arg("gone"), LIMIT).expect_success();
+}
+
+#[test]
 fn owned_g19_posts_beside_a_stopped_process_end_within_their_limits() {
     let settings = [("BELLWETHER_RANKS", "2"), ("BELLWETHER_TRANSPORT", "tcp")];
     run(command(PROGRAM).envs(settings).arg("owned"), LIMIT).expect_success();

@@ -27,7 +27,7 @@ pub(super) const FAILED_THERE: i32 = 1 << 30;
 const FAILED: i32 = FAILED_HERE | FAILED_THERE;
 
 /// How many pieces have been answered, and the bits of [`FAILED`].
-fn answers(bell: &AtomicI32) -> (usize, i32) {
+pub(crate) fn answers(bell: &AtomicI32) -> (usize, i32) {
     // Pairs with the Release of the service that rings.
     let word = bell.load(Ordering::Acquire);
     ((word & !FAILED) as usize, word & FAILED)

@@ -28,7 +28,7 @@ const PIECE_HEAD: usize = 48;
 const MESSAGE_MEMORY_MIN: usize = 16 << 10;
 
 /// Added to the address of a bell, which is even: the bell of a fetch.
-pub(super) const OF_FETCH: u64 = 1;
+pub(crate) const OF_FETCH: u64 = 1;
 
 /// Kind of a refused request, as a REFUSED message encodes it.
 #[derive(Clone, Copy)]
@@ -236,13 +236,24 @@ impl Messages {
         }
     }
 
-    /// Asks `to` to write a piece at `address`, if there is room for the message.
-    pub fn write_piece(&self, to: usize, address: usize, bytes: &[u8]) -> Result<Sent> {
+    /// The payload of a message that writes one piece.
+    fn piece(&self, bytes: &[u8]) -> Vec<u8> {
         let head = [0, place_word(self.next_transfer(), true)].map(u64::to_ne_bytes);
-        self.engine.send(to, id::WRITE, address as u64, &[head.as_flattened(), bytes].concat())
+        [head.as_flattened(), bytes].concat()
     }
 
-    /// Asks `to` for a piece at `address`, to be written at `here`, where then `bell` rings, if there is room for the message.
+    /// Asks `to` to write a piece at `address`, if there is room for the message.
+    pub fn write_piece(&self, to: usize, address: usize, bytes: &[u8]) -> Result<Sent> {
+        self.engine.send(to, id::WRITE, address as u64, &self.piece(bytes))
+    }
+
+    /// Asks `to` to write a piece at `address`, now or in a later poll. Never waits.
+    pub fn write_unasked(&self, to: usize, address: usize, bytes: &[u8]) -> Result<()> {
+        self.engine.try_send_unasked(to, id::WRITE, address as u64, &self.piece(bytes))
+    }
+
+    /// Asks `to` for a piece at `address`, to be written at `here`, where then `bell` rings, if there is room for the message. The bell is of
+    /// a fetch if [`OF_FETCH`] is added to its address.
     ///
     /// # Safety
     /// `here` is valid for writing until the bell has rung.

@@ -27,9 +27,10 @@ pub use self::closure::Call;
 #[cfg(any(test, fuzzing))]
 pub(crate) use self::closure::{feed_closures, name_code};
 pub use self::context::Context;
-pub(crate) use self::fetch::{Fetch, Offer, Offered, Unsettled};
+pub(crate) use self::fetch::{Fetch, Offer, Offered, Unsettled, answers};
 pub(crate) use self::landing::handler as landing;
 pub use self::landing::{Announced, Landed, Landing, LandingId};
+pub(crate) use self::memory_service::OF_FETCH;
 pub(crate) use self::outgoing::{SealedTable, closure, closure_with_receipt, plain_closure};
 pub(crate) use self::panic::told_of;
 pub use self::table::{HandlerFn, HandlerId};

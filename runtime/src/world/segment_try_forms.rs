@@ -7,8 +7,11 @@ use super::{AtomicElement, Bell, World};
 use crate::error::{CalledAt, Error, Placed, Result};
 use crate::memory::copy;
 use crate::memory::outside::Direction;
+use crate::message::{OF_FETCH, answers};
 use crate::transport::Sent;
 use crate::world::located::Access;
+
+const GETTING: &str = "get from a segment";
 
 /// # Puts to segments that answer at once
 /// Each `try_` form does what the call without `try_` does, if there is room for all data now. Otherwise it fails with
@@ -83,8 +86,40 @@ impl World {
         .placed_here()
     }
 
-    /// Copies `len` bytes from a segment of a rank of this node to `into`, or asks for them by a message. Does not wait for room, nor for the
-    /// bytes.
+    /// As [`World::try_notify_segment`], of two words, the second after the first: both or, with an error, none. A message with the second that
+    /// finds no room is sent by a later poll.
+    ///
+    /// # Errors
+    /// As [`World::try_notify_segment`].
+    pub(crate) fn try_notify_segment_twice<T: AtomicElement>(
+        &self,
+        rank: usize,
+        number: u32,
+        words: [(usize, T); 2],
+    ) -> Result<()> {
+        const NAME: &str = "try_notify_segment";
+        let locate = |offset| -> Result<Located> {
+            let located = self.locate_segment(NAME, rank, number, offset, size_of::<T>())?;
+            located.check_aligned(NAME, rank, size_of::<T>())?;
+            Ok(located)
+        };
+        let (first, second) = (locate(words[0].0)?, locate(words[1].0)?);
+        self.engine.put_at_once(NAME, rank, 2 * size_of::<T>(), || {
+            let [(_, word), (_, then)] = &words;
+            match self.put_located(NAME, rank, first, bytemuck::bytes_of(word), After::All)? {
+                Carried::Message => self.messages.write_unasked(rank, second.address, bytemuck::bytes_of(then)),
+                Carried::Copied | Carried::Network => {
+                    if self.put_located(NAME, rank, second, bytemuck::bytes_of(then), After::All)? == Carried::Copied {
+                        self.engine.wake_if_asleep(rank);
+                    }
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Copies `len` bytes from a segment of a rank of this node to `into`, or asks for them by a message: then [`Reading::is_asked`]. `reading`
+    /// is made where it is needed, and asks for nothing yet. Does not wait for room, nor for the bytes.
     ///
     /// # Errors
     /// As [`World::try_put_segment`]; with an error nothing is asked for.
@@ -98,29 +133,35 @@ impl World {
         offset: usize,
         into: *mut u8,
         len: usize,
-    ) -> Result<Option<Reading>> {
-        const NAME: &str = "get from a segment";
-        let Located { address, .. } = self.locate_segment(NAME, rank, number, offset, len)?;
+        reading: &mut Option<Reading>,
+    ) -> Result<()> {
+        let Located { address, .. } = self.locate_segment(GETTING, rank, number, offset, len)?;
         if let Some(from) = self.mapped_here(rank, address, len) {
             // SAFETY: inside an open segment, whose owner means it to be read. It stays open until this rank, if it is not the owner, has
             // handled a message. The caller's for `into`.
             unsafe { copy::get(into, from, len) };
-            return Ok(None);
+            return Ok(());
         }
         // SAFETY: the caller's; the kernel checks the address at the target.
-        if unsafe { self.attach(NAME, Direction::Get, rank, into, address, len) }? {
-            return Ok(None);
+        if unsafe { self.attach(GETTING, Direction::Get, rank, into, address, len) }? {
+            return Ok(());
         }
-        self.messages.check_one_piece(NAME, rank, len)?;
-        let asked = Reading::new(len);
-        let (bytes, bell) = (asked.bytes.cast::<u8>() as usize, asked.bell as usize);
+        self.messages.check_one_piece(GETTING, rank, len)?;
+        // Made once: attempts without room follow each other closely.
+        if reading.as_ref().is_none_or(|reading| reading.bytes.len() < len) {
+            *reading = None;
+        }
+        let reading = reading.get_or_insert_with(|| Reading::new(len));
+        debug_assert!(!reading.is_asked());
+        let (bytes, bell) = (reading.bytes.cast::<u8>() as usize, reading.bell as usize | OF_FETCH as usize);
         // SAFETY: they stay until the bell has rung.
-        let sent = unsafe { self.messages.read_piece(rank, address, len, bytes, bell) };
-        if let Ok(Sent::Done) = sent {
-            return Ok(Some(asked));
+        match unsafe { self.messages.read_piece(rank, address, len, bytes, bell) }? {
+            Sent::NoRoom => Err(Error::WouldBlock { operation: GETTING, rank, place: CalledAt::default() }),
+            _ => {
+                reading.asked = Some((rank, address, len));
+                Ok(())
+            }
         }
-        asked.release();
-        sent.and(Err(Error::WouldBlock { operation: NAME, rank, place: CalledAt::default() }))
     }
 
     /// Puts where there is room, within [`Engine::put_at_once`](crate::engine::Engine::put_at_once).
@@ -181,17 +222,19 @@ enum After {
     All,
 }
 
-/// Bytes that a message has asked for. A handler writes them, also if this was dropped meanwhile: then they are nobody's.
+/// Room for bytes that a message asks for. A handler writes them, also if this was dropped meanwhile: then they are nobody's.
 pub(crate) struct Reading {
     bytes: *mut [u8],
-    /// Rung when they are here.
+    /// Rung when they are here, or when the owner has refused them.
     bell: *mut AtomicI32,
+    /// Rank, address, and how many bytes; `None` while nothing is asked for.
+    asked: Option<(usize, usize, usize)>,
 }
 
 impl Reading {
     fn new(len: usize) -> Reading {
         let bytes = Box::into_raw(vec![0; len].into_boxed_slice());
-        Reading { bytes, bell: Box::into_raw(Box::new(AtomicI32::new(0))) }
+        Reading { bytes, bell: Box::into_raw(Box::new(AtomicI32::new(0))), asked: None }
     }
 
     fn bell(&self) -> &AtomicI32 {
@@ -199,34 +242,40 @@ impl Reading {
         unsafe { &*self.bell }
     }
 
-    /// Nobody was asked.
-    fn release(&self) {
-        self.bell().store(1, Ordering::Relaxed);
+    /// Whether bytes are asked for, and were not taken yet.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.is_some()
     }
 
-    /// Whether they are here.
-    pub(crate) fn is_here(&self) -> bool {
-        // Pairs with the Release of the handler that rings it.
-        self.bell().load(Ordering::Acquire) > 0
+    /// Whether no handler will write here.
+    pub(crate) fn is_answered(&self) -> bool {
+        !self.is_asked() || answers(self.bell()).0 > 0
     }
 
-    /// Copies them, if they are here. Whether they are.
+    /// Takes the bytes that were asked for, if they are here. Whether they are.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] if the owner has refused them. Then, too, nothing is asked for any more.
     ///
     /// # Safety
     /// `into` is valid for writing as many bytes as were asked for, and nothing else touches them until this returns.
-    pub(crate) unsafe fn copy_to(&self, into: *mut u8) -> bool {
-        let here = self.is_here();
-        if here {
-            // SAFETY: the bell has rung, so no handler writes them any more. The caller's for `into`.
-            unsafe { copy::put(into, self.bytes.cast(), self.bytes.len()) };
+    pub(crate) unsafe fn copy_to(&mut self, into: *mut u8) -> Result<bool> {
+        let (count, failed) = answers(self.bell());
+        let Some((rank, address, length)) = self.asked.take_if(|_| count > 0) else { return Ok(false) };
+        // No handler rings it any more.
+        self.bell().store(0, Ordering::Relaxed);
+        if failed != 0 {
+            return Err(Error::BadAddress { operation: GETTING, rank, address, length });
         }
-        here
+        // SAFETY: the bell has rung, so no handler writes them any more, and they are at least as many. The caller's for `into`.
+        unsafe { copy::put(into, self.bytes.cast(), length) };
+        Ok(true)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if self.is_here() {
+        if self.is_answered() {
             // SAFETY: from `Box::into_raw`, once; nobody else uses them any more.
             unsafe { drop((Box::from_raw(self.bytes), Box::from_raw(self.bell))) };
         }

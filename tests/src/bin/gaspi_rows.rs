@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     // `killed FOLDER`: four processes, one of which is killed; each other one writes a file when its rows have held.
     let folder = arguments.get(2).filter(|_| arguments[1] == "killed").cloned();
     // `stopped`, `bound` and `owned`: two processes, one of which is stopped for a while.
+    // `gone`: two processes, the second of which takes memory away that it has bound.
     // `leaving`: every process but the first leaves as soon as it is told to.
     // `idle`, `queues` and `receiver`: two processes that measure themselves.
     let measured: Option<fn(&Task)> = match arguments.get(1).map(String::as_str) {
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Some("queues") => Some(bellwether_tests::gaspi::idle::queues_come_and_go),
         Some("stopped") => Some(killed::one_is_stopped),
         Some("bound") => Some(bound::its_process_is_stopped),
+        Some("gone") => Some(bound::its_memory_is_gone),
         Some("owned") => Some(bound::owned_posts_have_a_limit),
         Some("ends") => Some(killed::others_go_on_beside_an_end),
         Some("receiver") => Some(bellwether_tests::gaspi::idle::a_receiver_sleeps),

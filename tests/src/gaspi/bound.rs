@@ -1,10 +1,11 @@
 //! The rows about time limits, beside a process of the same node that is stopped. It has bound memory, and where the kernel allows no
-//! cross-memory attach all that goes there is a message, which a stopped process does not take.
+//! cross-memory attach all that goes there is a message, which a stopped process does not take. And bound memory that goes away.
 
 use std::time::Duration;
 
 use bellwether_runtime::vocabulary::gaspi::Timeout::{self, After, Block, Test};
 use bellwether_runtime::vocabulary::gaspi::{Config, Gaspi, Note, Part, Process, Segment, codes};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::killed::Stopped;
 use super::{FREE, GO, Here, S, Task, fails, note, ok, part, pattern};
@@ -18,6 +19,8 @@ const LONG: u64 = 100_000;
 /// Words behind them, which only atomic operations change.
 const WORDS: u64 = 20;
 const FIRST: u64 = 120_000;
+/// A notification of the bound memory. The next one has the value that this one is to have.
+const LAST: u32 = 5;
 /// More writes than there is room for.
 const MANY: usize = 100_000;
 const SHORT: [Timeout; 2] = [Test, After(Duration::from_millis(10))];
@@ -41,6 +44,8 @@ pub fn its_process_is_stopped(task: &Task) {
             let mut came = vec![0; LONG as usize];
             ok("segment_read", p.segment_read(BOUND, 0, &mut came));
             assert_eq!(came, pattern(3, LONG as usize));
+            assert_eq!(p.notify_waitsome(BOUND, LAST + 1, 1, Block), Ok(Some(LAST + 1)));
+            assert_eq!(p.notify_reset(BOUND, LAST), p.notify_reset(BOUND, LAST + 1), "what has timed out");
             return;
         }
         assert_eq!(here.take(GO), 1);
@@ -49,7 +54,9 @@ pub fn its_process_is_stopped(task: &Task) {
         let pid = i32::from_ne_bytes(here.bytes(2 << 20, 4).try_into().expect("four bytes"));
         calls_end(here, Stopped::new(pid));
         watchdog::at("a process that goes on");
+        assert_eq!(p.queue_size(2), Ok(3), "the post that waited, and two of the other thread");
         [1, 2].into_iter().for_each(|queue| ok("wait", p.wait(queue, Block)));
+        assert_eq!(p.queue_size(2), Ok(0));
         for word in 0..WORDS {
             let place = FIRST + 8 * word;
             assert_eq!(p.atomic_fetch_add(BOUND, place, 1, 5, Block), Ok(0));
@@ -60,8 +67,26 @@ pub fn its_process_is_stopped(task: &Task) {
         ok("read", p.read(Part { local: (S, 1 << 20), ..to(0, LONG) }, 1, 1, Block));
         ok("wait", p.wait(1, Block));
         assert_eq!(here.bytes(1 << 20, LONG as usize), pattern(3, LONG as usize));
+        the_last_notification_stays(p, Stopped::new(pid));
     });
     drop(memory);
+}
+
+/// Notifies until a notification times out, and tells the process there which was the last that did not.
+fn the_last_notification_stays(p: &Process, stopped: Stopped) {
+    watchdog::at("notifications of a process that is stopped");
+    let posted = (1..=MANY as u32).take_while(|value| {
+        match p.notify(Note { segment: BOUND, id: LAST, value: *value }, 1, 1, Test) {
+            Err(code) if code.is_timeout() => false,
+            outcome => {
+                ok("notify", outcome);
+                true
+            }
+        }
+    });
+    let value = posted.last().expect("the first finds room");
+    drop(stopped);
+    ok("notify", p.notify(Note { segment: BOUND, id: LAST + 1, value }, 1, 1, Block));
 }
 
 /// A part of the bound memory there, from the rows' segment here.
@@ -108,10 +133,84 @@ fn calls_end(here: &Here<'_>, stopped: Stopped) {
             fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, Test));
             ok("wait", p.wait(3, Test));
         }
+        while p.queue_size(2) == Ok(0) {
+            std::thread::yield_now();
+        }
+        others_use_the_queue(p);
         assert!(!waits.is_finished(), "a process that is stopped takes nothing");
         drop(stopped);
         assert_eq!(waits.join().expect("no panic"), 0);
     });
+}
+
+/// Calls for queue 2, on which a post of another thread waits for room: it counts until it has ended, and the queue stays.
+fn others_use_the_queue(p: &Process) {
+    watchdog::at("calls for a queue on which another thread posts");
+    let own = || p.write(part(0, 64, 8), 0, 2, Block);
+    let most = ok("config_get", p.config_get()).queue_size_max;
+    ok("wait", p.wait(2, Test));
+    assert_eq!(p.queue_size(2), Ok(1), "after a wait");
+    (1..most).for_each(|_| ok("write", own()));
+    fails(codes::QUEUE_FULL, own());
+    fails(codes::QUEUE_FULL, p.write(to(0, 8), 1, 2, Test));
+    fails(codes::TIMEOUT, p.queue_purge(2, Test));
+    assert_eq!(p.queue_size(2), Ok(most), "after a purge that has timed out");
+    fails(codes::ERROR, p.queue_delete(2));
+    assert_eq!(p.queue_size(2), Ok(1), "a queue that cannot be deleted yet");
+    (0..2).for_each(|_| ok("write", own()));
+    fails(codes::TIMEOUT, p.write(to(0, 8), 1, 2, Test));
+    assert_eq!(p.queue_size(2), Ok(3), "after a post that has timed out");
+}
+
+/// The second of two processes binds a file, and makes the file empty: reads of its memory fail until the file has its bytes again.
+///
+/// # Panics
+/// If a row does not hold.
+pub fn its_memory_is_gone(task: &Task) {
+    let file = rustix::fs::memfd_create("bound", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    let has = |size| rustix::fs::ftruncate(&file, size).expect("a file of this process");
+    has(SIZE);
+    let (size, access) = (SIZE as usize, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping.
+    let memory = unsafe { mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, &file, 0) }.expect("maps");
+    task.works(|here| {
+        let p = here.p;
+        if here.me == 1 {
+            // SAFETY: it stays until the working phase has ended. While the file is empty this process does not touch it: others ask the
+            // kernel for its bytes.
+            unsafe { ok("segment_bind", p.segment_bind(BOUND, memory.cast(), SIZE)) };
+            ok("segment_register", p.segment_register(BOUND, 0, Block));
+            ok("segment_write", p.segment_write(BOUND, 0, &pattern(5, LONG as usize)));
+            [0, SIZE].into_iter().for_each(|size| {
+                (0..2).for_each(|_| here.barrier());
+                has(size);
+            });
+            (0..2).for_each(|_| here.barrier());
+            return;
+        }
+        let comes = |bytes: &[u8]| {
+            ok("read", p.read(to(0, LONG), 1, 1, Block));
+            ok("wait", p.wait(1, Block));
+            assert!(here.bytes(0, LONG as usize) == bytes, "what is read");
+        };
+        here.barrier();
+        comes(&pattern(5, LONG as usize));
+        (0..2).for_each(|_| here.barrier());
+        watchdog::at("reads of memory that is gone");
+        for timeout in [After(Duration::from_secs(60)), Block] {
+            fails(codes::ERROR, p.read(to(0, 8), 1, 1, timeout));
+            fails(codes::ERROR, p.read(to(0, LONG), 1, 1, timeout));
+            fails(codes::ERROR, p.read_notify(to(0, LONG), 1, (S, FREE), 1, timeout));
+            fails(codes::ERROR, p.read_list(&[to(0, 8), to(8, LONG / 2)], 1, 1, timeout));
+        }
+        assert_eq!(p.queue_size(1), Ok(0), "what has failed is not posted");
+        fails(codes::TIMEOUT, p.notify_waitsome(S, FREE, 1, Test));
+        (0..2).for_each(|_| here.barrier());
+        comes(&[0; LONG as usize]);
+        here.barrier();
+    });
+    // SAFETY: the mapping from above; the working phase has ended.
+    unsafe { munmap(memory, size) }.expect("a mapping");
 }
 
 /// As [`its_process_is_stopped`], of queues with an owner, over a network.

@@ -24,10 +24,8 @@ struct Carrying<'a> {
     /// The next piece: its part, and its offset in that part.
     part: usize,
     done: u64,
-    /// The piece that is asked for.
-    asked: Option<Reading>,
-    /// The word of the notification is stored, its mark may not be.
-    noted: bool,
+    /// Room for the piece that is asked for. Later pieces use it again.
+    reading: Option<Reading>,
 }
 
 impl Carrying<'_> {
@@ -67,17 +65,17 @@ impl Carrying<'_> {
                     world.try_put_segment(to, number, offset, source).map_err(failed)?;
                 }
                 Direction::Read => {
-                    if self.asked.is_none() {
+                    let reading = &mut self.reading;
+                    if !reading.as_ref().is_some_and(Reading::is_asked) {
                         // SAFETY: as above. The program does not touch these bytes until a wait.
-                        self.asked = unsafe { world.try_get_segment(to, number, offset, here, len) }.map_err(failed)?;
+                        unsafe { world.try_get_segment(to, number, offset, here, len, reading) }.map_err(failed)?;
                     }
-                    if let Some(asked) = &self.asked {
+                    if let Some(asked) = reading.as_mut().filter(|reading| reading.is_asked()) {
                         // SAFETY: as above; as many bytes were asked for.
-                        if !unsafe { asked.copy_to(here) } {
+                        if !unsafe { asked.copy_to(here) }.map_err(failed)? {
                             world.engine().check_alive(to, doing).map_err(failed)?;
                             return Ok(false);
                         }
-                        self.asked = None;
                     }
                 }
             }
@@ -86,13 +84,8 @@ impl Carrying<'_> {
         match notice {
             Notice::None => {}
             Notice::There(note) => {
-                let number = notes_of(note.segment);
-                if !self.noted {
-                    let word = self.layout.word(note.id);
-                    world.try_notify_segment(to, number, word, note.value).map_err(failed)?;
-                    self.noted = true;
-                }
-                world.try_notify_segment(to, number, self.layout.mark(note.id), MARKED).map_err(failed)?;
+                let words = [(self.layout.word(note.id), note.value), (self.layout.mark(note.id), MARKED)];
+                world.try_notify_segment_twice(to, notes_of(note.segment), words).map_err(failed)?;
             }
             Notice::Here(note) => {
                 let notes = shared.board.get(note.segment).ok_or(Code(codes::INV_SEG))?;
@@ -104,7 +97,7 @@ impl Carrying<'_> {
 }
 
 impl Process {
-    /// Posts a request by messages. After [`codes::TIMEOUT`] a part of the bytes of a write may be there, and no notification.
+    /// Posts a request by messages. After [`codes::TIMEOUT`] a part of its bytes may be moved, and no notification is changed.
     #[cold]
     pub(super) fn post_by_message(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
         let (queue, requests, to) = (request.queue, request.number(), usize::from(request.rank));
@@ -117,16 +110,17 @@ impl Process {
                 return Err(Code(codes::QUEUE_FULL));
             }
             open.open += requests;
+            open.posting += requests;
             Layout::new(state.config.notification_num)
         };
-        let mut carrying = Carrying { request, layout, found: false, part: 0, done: 0, asked: None, noted: false };
+        let mut carrying = Carrying { request, layout, found: false, part: 0, done: 0, reading: None };
         let doing = request.direction.doing();
         // Whether the process there has not been lost.
         let outcome = self.monitor.wait(doing, of_post(timeout), &Partner::None, |world, state| {
             if let Err(code) = state.check_works() {
                 return Some(Err(code));
             }
-            state.unread.retain(|asked| !asked.is_here());
+            state.unread.retain(|asked| !asked.is_answered());
             Some(match carrying.advance(world, shared) {
                 Ok(true) => Ok(true),
                 Ok(false) => return None,
@@ -136,19 +130,18 @@ impl Process {
                 Err(Refused::ByWorld | Refused::Later(_)) => Err(Code(codes::ERROR)),
             })
         });
-        if let Some(asked) = carrying.asked.take() {
-            self.monitor.enter()?.state.unread.push(asked);
-        }
-        if outcome == Ok(true) {
-            return Ok(());
-        }
         if let Ok(mut entry) = shared.enter(queue)
             && let Some(open) = &mut *entry
         {
+            open.posting = open.posting.saturating_sub(requests);
             match outcome {
-                Ok(_) => open.refuse(shared, to, false),
+                Ok(true) => {}
+                Ok(false) => open.refuse(shared, to, false),
                 Err(_) => open.open = open.open.saturating_sub(requests),
             }
+        }
+        if let Some(asked) = carrying.reading.take().filter(Reading::is_asked) {
+            self.monitor.enter()?.state.unread.push(asked);
         }
         outcome.map(drop)
     }

@@ -138,11 +138,12 @@ impl Process {
     /// [`Process::wait`]. Posting does not wait for room: requests that a network does not take now are posted by later calls, and
     /// by the runtime's thread. Two kinds of posts wait, within the limit but for 100 ms at least, since programs expect that a post with
     /// [`Timeout::Test`] does not time out: over a network the first request of a queue to a segment looks it up there, and to memory that
-    /// only messages reach they need room. A write of which a part has gone by message may be made again.
+    /// only messages reach they need room. After the time-out of a post by messages a part of its bytes may be moved, and no notification is
+    /// changed. Made again, the post begins anew: a write overwrites what the target has changed there since.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_RANK`]; [`codes::INV_QUEUE`]; [`codes::INV_SEG`]; [`codes::INV_LOC_OFF`]; [`codes::INV_REM_OFF`];
-    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::TIMEOUT`] of these waits. Then nothing is posted. A lost target is no error
+    /// [`codes::INV_COMMSIZE`]; [`codes::QUEUE_FULL`]; [`codes::TIMEOUT`] of these waits. Then no request is posted. A lost target is no error
     /// of this call: the request counts as one of its queue, and the next [`Process::wait`] fails.
     #[inline]
     pub fn write(&self, part: Part, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
@@ -152,7 +153,7 @@ impl Process {
     /// Posts a read: `part.size` bytes of `rank`, which need not make a call. The bytes are here after a [`Process::wait`].
     ///
     /// # Errors
-    /// As [`Process::write`].
+    /// As [`Process::write`]; [`codes::ERROR`] of a read by messages if the memory there cannot be read any more.
     #[inline]
     pub fn read(&self, part: Part, rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
         self.post([part], rank, queue, Direction::Read, Notice::None, timeout)
@@ -192,7 +193,7 @@ impl Process {
         self.post([part], rank, queue, Direction::Read, notice, timeout)
     }
 
-    /// Posts several writes to one rank: all, or with an error none.
+    /// Posts several writes to one rank: all, or with an error none, except after the time-out of a [post by messages](Process::write).
     ///
     /// # Errors
     /// As [`Process::write`]; [`codes::INV_NUM`] for no parts, or more than `rw_list_elem_max`.
@@ -215,10 +216,10 @@ impl Process {
         self.post_list(Request::write(parts, rank, queue, Notice::There(note)), timeout)
     }
 
-    /// Posts several reads of one rank: all, or with an error none.
+    /// Posts several reads of one rank: all, or with an error none, except where a [post by messages](Process::read) times out or fails.
     ///
     /// # Errors
-    /// As [`Process::write_list`].
+    /// As [`Process::write_list`] and [`Process::read`].
     pub fn read_list(&self, parts: &[Part], rank: Rank, queue: QueueId, timeout: Timeout) -> Result<()> {
         self.post_list(Request::read(parts, rank, queue, Notice::None), timeout)
     }

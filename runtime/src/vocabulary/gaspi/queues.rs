@@ -38,8 +38,10 @@ pub(super) struct Queue {
     pub(super) config: Config,
     /// Segments of recent data, and those of recent notifications: by [`recent`].
     pub(super) recent: [[Memo; RECENT]; 2],
-    /// Requests since the last successful wait.
+    /// Requests since the last successful wait, and those of [`Queue::posting`].
     pub(super) open: u32,
+    /// Requests of calls that wait for room for their messages, without the queue. No wait ends these.
+    pub(super) posting: u32,
     /// Ranks that requests went to over a network since the last successful wait.
     pub(super) partners: BTreeSet<usize>,
     /// Partners that are lost, but took all requests before.
@@ -73,7 +75,7 @@ impl Queue {
         // Waits of the world find a job that hangs as before: no queue ends them.
         stream.note_used(false);
         let (recent, partners) = (Default::default(), BTreeSet::new());
-        let (open, failed, waiters) = (0, Arc::default(), 0);
+        let (open, posting, failed, waiters) = (0, 0, Arc::default(), 0);
         let (settled, left_since, look_ups) = Default::default();
         let (refused, begun) = (false, Instant::now());
         Ok(Queue {
@@ -81,6 +83,7 @@ impl Queue {
             config,
             recent,
             open,
+            posting,
             partners,
             settled,
             failed,
@@ -220,8 +223,13 @@ impl Queue {
         Ok(())
     }
 
+    /// Whether another thread waits for it, or posts on it and waits for room.
+    fn is_in_use(&self) -> bool {
+        self.waiters > 0 || self.posting > 0
+    }
+
     fn clear(&mut self, shared: &Shared, id: QueueId) {
-        self.open = 0;
+        self.open = self.posting;
         if !self.partners.is_empty() {
             self.partners.clear();
             self.settled.clear();
@@ -343,14 +351,15 @@ impl Process {
     /// timed out is no request, and is not waited for.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::ERROR`] if a request has failed, or if another thread waits for the queue: it stays.
+    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::ERROR`] if a request has failed, or if another thread waits for the queue, or for
+    /// room to post on it: it stays.
     pub fn queue_delete(&self, queue: QueueId) -> Result<()> {
         loop {
             self.wait(queue, Timeout::Block)?;
             let mut entered = self.monitor.enter()?;
             let mut entry = self.shared().enter(queue)?;
             let Some(open) = &mut *entry else { return Err(Code(codes::INV_QUEUE)) };
-            if open.waiters > 0 {
+            if open.is_in_use() {
                 return Err(Code(codes::ERROR));
             }
             if !open.partners.is_empty() || open.refused {
@@ -389,7 +398,7 @@ impl Process {
         self.in_work(|_| QUEUE_MAX)
     }
 
-    /// The requests that were posted on a queue since the last successful wait.
+    /// The requests that were posted on a queue since the last successful wait, and those of calls that wait for room to post.
     ///
     /// # Errors
     /// [`codes::NOINIT`]; [`codes::INV_QUEUE`].
@@ -466,8 +475,8 @@ impl Process {
     /// Gives up the requests of a queue, after a failure. Requests to processes that live are complete when it returns; resumable.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`], also while another thread waits for the queue; [`codes::ERROR`] as
-    /// of [`Process::queue_create`].
+    /// [`codes::NOINIT`]; [`codes::INV_QUEUE`]; [`codes::TIMEOUT`], also while another thread waits for the queue, or for room to post on
+    /// it; [`codes::ERROR`] as of [`Process::queue_create`].
     pub fn queue_purge(&self, queue: QueueId, timeout: Timeout) -> Result<()> {
         drop(self.enter_queue(queue)?);
         let shared = self.shared();
@@ -482,7 +491,7 @@ impl Process {
                 Err(code) => return Some(Err(code)),
             };
             let Some(old) = &mut *entry else { return Some(Err(Code(codes::INV_QUEUE))) };
-            if old.waiters > 0 {
+            if old.is_in_use() {
                 return None;
             }
             if !old.failed.load(Ordering::Relaxed) && old.partners.is_empty() {
@@ -511,18 +520,21 @@ mod tests {
     use crate::Threads;
 
     #[test]
-    fn g53_a_queue_that_another_thread_waits_for_is_neither_purged_nor_deleted() {
+    fn g53_a_queue_that_another_thread_uses_is_neither_purged_nor_deleted() {
         let ran = Threads::new(1).build(|builder| {
             let process = Process::start(builder).expect("starts");
             process.proc_init(Timeout::Block).expect("begins");
-            let waiters = |number| {
+            let has = |waiters, posting| {
                 let mut entry = process.shared().enter(0).expect("a place");
-                entry.as_mut().expect("a queue").waiters = number;
+                let queue = entry.as_mut().expect("a queue");
+                (queue.waiters, queue.posting) = (waiters, posting);
             };
-            waiters(1);
-            assert_eq!(process.queue_purge(0, Timeout::Test), Err(Code(codes::TIMEOUT)));
-            assert_eq!(process.queue_delete(0), Err(Code(codes::ERROR)));
-            waiters(0);
+            for (waiters, posting) in [(1, 0), (0, 1)] {
+                has(waiters, posting);
+                assert_eq!(process.queue_purge(0, Timeout::Test), Err(Code(codes::TIMEOUT)));
+                assert_eq!(process.queue_delete(0), Err(Code(codes::ERROR)));
+            }
+            has(0, 0);
             assert_eq!(process.queue_purge(0, Timeout::Test), Ok(()));
             assert_eq!(process.queue_delete(0), Ok(()));
             process.proc_term(Timeout::Block).expect("ends");

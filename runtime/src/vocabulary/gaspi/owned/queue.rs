@@ -80,8 +80,8 @@ impl<'g> Queue<'g> {
     }
 
     /// Sets the time limit of each later post; [`Timeout::Block`] at first. A post waits where it looks up a segment, the first time over a
-    /// network, or where only messages reach the memory, as [`Process::write`] does, and for 100 ms at least. After [`codes::TIMEOUT`] it is not
-    /// posted.
+    /// network, or where only messages reach the memory, as [`Process::write`] does, and for 100 ms at least. After [`codes::TIMEOUT`] it is no
+    /// request of the queue; where it goes by messages a part of its bytes may be moved.
     ///
     /// # Examples
     /// ```
@@ -145,7 +145,8 @@ impl<'g> Queue<'g> {
         self.process()?.read_notify(part, there.rank, (segment, id), self.id, self.limit)
     }
 
-    /// Posts several writes to one rank, and a notification after them if one is given: all, or with an error none.
+    /// Posts several writes to one rank, and a notification after them if one is given: all, or with an error none, except after the time-out
+    /// of a [post by messages](Process::write).
     ///
     /// # Errors
     /// As [`Process::write_list_notify`]; [`codes::INV_RANK`] for parts of several ranks.
@@ -159,8 +160,8 @@ impl<'g> Queue<'g> {
         }
     }
 
-    /// Posts several reads of one rank: all, or with an error none. When all data is here, the notification gets the value 1, if one is
-    /// given.
+    /// Posts several reads of one rank: all, or with an error none, except where a [post by messages](Process::read) times out or fails. When
+    /// all data is here, the notification gets the value 1, if one is given.
     ///
     /// # Errors
     /// As [`Process::read_list_notify`]; [`codes::INV_RANK`] for parts of several ranks.
@@ -184,7 +185,7 @@ impl<'g> Queue<'g> {
         self.process()?.wait(self.id, timeout)
     }
 
-    /// The requests that were posted since the last successful wait.
+    /// The requests that were posted since the last successful wait, and those of calls that wait for room to post.
     ///
     /// # Errors
     /// [`codes::NOINIT`] if the working phase is over.
