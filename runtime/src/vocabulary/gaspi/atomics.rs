@@ -134,11 +134,11 @@ impl Process {
             let found = state.look_up(world, ATOMIC, (to, segment))?;
             Some(found.and_then(|found| if found { Ok(()) } else { Err(Code(codes::INV_SEG)) }))
         })?;
-        let timeout = match timeout {
-            Timeout::After(limit) => Timeout::After(limit.saturating_sub(self.elapsed()?.saturating_sub(begun))),
-            timeout => timeout,
+        let left = || match timeout {
+            Timeout::After(limit) => Ok(Timeout::After(limit.saturating_sub(self.elapsed()?.saturating_sub(begun)))),
+            timeout => Ok(timeout),
         };
-        let (done, fetched) = self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |world, state| {
+        let (done, fetched) = self.monitor.wait(ATOMIC, left()?, &Partner::Ranks(&[to]), |world, state| {
             if let Err(code) = state.check_works() {
                 return Some(Err(code));
             }
@@ -160,7 +160,7 @@ impl Process {
                 fetched => Some(fetched.map(|fetched| (done, fetched)).map_err(|error| state.failed(&error, to))),
             }
         })?;
-        let outcome = self.monitor.wait(ATOMIC, timeout, &Partner::Ranks(&[to]), |_, state| {
+        let outcome = self.monitor.wait(ATOMIC, left()?, &Partner::Ranks(&[to]), |_, state| {
             Some(done.outcome()?.map_err(|error| match error {
                 // The owner or its network rejects it, as when the segment was deleted after this process had looked it up.
                 Error::InvalidArgument { .. } => Code(codes::INV_SEG),
