@@ -37,6 +37,15 @@ use bellwether_runtime::{Completion, Counter, Error, Event, Result, Settings, Si
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// Lets a rank go on when it is dropped, also by a panic.
+struct LetsGo<'a>(&'a AtomicBool);
+
+impl Drop for LetsGo<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 fn threads(ranks: usize, transport: Transport) -> Threads {
     let mut settings = Settings::default();
     settings.transport = transport;

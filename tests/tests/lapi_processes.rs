@@ -75,6 +75,7 @@ fn what_waits_for_a_task_that_left_ends() {
         prints("barrier", 4, settings, &lines);
         prints("owes", 3, settings, &["owes: task 1 goes on"]);
         prints("sent", 2, settings, &["sent: all has come"]);
+        prints("behind", 3, settings, &["behind: task 0 has all"]);
         prints("named", 3, settings, &["named: task 0 was told"]);
     }
 }

@@ -97,6 +97,13 @@ fn what_a_task_sent_before_it_left_arrives() {
 }
 
 #[test]
+fn what_a_task_left_behind_is_waited_for() {
+    everywhere("left behind", 3, |builder, _| departures::what_a_task_left_behind(builder, false, |_| {}));
+    let _guard = watchdog::guard("left behind, asleep", LIMIT);
+    Threads::new(3).build(|builder| departures::what_a_task_left_behind(builder, true, |_| {})).expect("runs");
+}
+
+#[test]
 fn a_wait_for_named_tasks_ends_when_one_leaves() {
     everywhere("named tasks", 3, |builder, _| departures::a_counter_of_named_tasks(builder, false, |_| {}));
     let _guard = watchdog::guard("named tasks, asleep", LIMIT);

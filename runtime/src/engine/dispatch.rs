@@ -12,6 +12,9 @@ use crate::transport::{Message, Retained};
 pub(crate) trait Dispatch {
     /// Runs the handler of `id` for a message of rank `from`. `message` is header and payload.
     fn dispatch(&self, from: usize, id: u8, message: &Message<'_>);
+
+    /// Gives up the data that is kept for ranks that are gone.
+    fn forget_lost(&self);
 }
 
 /// A message that came over a network.

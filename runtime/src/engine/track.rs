@@ -186,6 +186,12 @@ impl Engine {
         let mut due = VecDeque::new();
         let is_lost = |rank| self.failures.is_gone(rank);
         self.contexts.receipts().take_lost(is_lost, |rank| self.gone(rank, "a message"), &mut due);
+        // A source event says that the data is held no longer, also where it ends with an error.
+        if !due.is_empty()
+            && let Some(handlers) = self.delivery.handlers()
+        {
+            handlers.forget_lost();
+        }
         self.tasks.add_tracked(Vec::new(), due);
         self.happen_due()
     }

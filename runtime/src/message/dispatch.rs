@@ -47,4 +47,9 @@ impl Dispatch for Messages {
             _ => self.fault(from, format!("no handler for message id {id}")),
         }
     }
+
+    #[cold]
+    fn forget_lost(&self) {
+        self.forget_lost_landings();
+    }
 }

@@ -260,7 +260,8 @@ impl Messages {
     /// for the source, if the data is copied: the caller lets them happen.
     ///
     /// # Errors
-    /// As [`Messages::send_large`]. Then no event happens, and all are left with the caller, unless the world has ended.
+    /// As [`Messages::send_large`]. Then no event happens, and all are left with the caller, unless the world has ended. If the peer is lost
+    /// while the announcement waits for room, the events end with [`Error::PeerLost`], and none is left.
     pub(crate) fn send_large_with(
         &self,
         to: usize,
@@ -332,15 +333,15 @@ impl Messages {
 
     /// Whether fewer than [`MOST`] messages are announced to `to`.
     fn may_announce(&self, to: usize) -> bool {
-        self.forget_lost();
+        self.forget_lost_landings();
         self.landings.outgoing.borrow().values().filter(|outgoing| outgoing.to == to).count() < MOST
     }
 
-    /// Drops the data announced to failed peers, which fetch nothing any more.
-    fn forget_lost(&self) {
-        let job = &self.engine.job;
-        if job.any_lost() || job.any_left() {
-            self.landings.outgoing.borrow_mut().retain(|_, outgoing| job.loss(outgoing.to).is_none());
+    /// Drops the data announced to peers that are gone, which fetch nothing any more.
+    pub(super) fn forget_lost_landings(&self) {
+        let failures = &self.engine.failures;
+        if failures.any_gone() {
+            self.landings.outgoing.borrow_mut().retain(|_, outgoing| !failures.is_gone(outgoing.to));
         }
     }
 
@@ -358,7 +359,7 @@ impl Messages {
 
     /// Whether no large message of this rank, or for it, is in flight.
     pub fn has_no_landings(&self) -> bool {
-        self.forget_lost();
+        self.forget_lost_landings();
         self.landings.outgoing.borrow().is_empty() && self.landings.incoming.borrow().is_empty()
     }
 

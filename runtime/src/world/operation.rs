@@ -614,11 +614,12 @@ impl Operation<'_> {
         .placed_here()
     }
 
-    /// Sends `header` and `data` to a handler of large messages of `rank`, as [`World::send_large`]. After the source event the operation
-    /// no longer holds the data: a program that has shared the vector may change it ([`Rc::get_mut`]).
+    /// Sends `header` and `data` to a handler of large messages of `rank`, as [`World::send_large`]. After the source event, also one with
+    /// an error, the operation no longer holds the data: a program that has shared the vector may change it ([`Rc::get_mut`]).
     ///
     /// # Errors
-    /// As [`World::send_large`], those of its call for functions and futures; as [`Operation::put`].
+    /// As [`World::send_large`], those of its call for functions and futures; as [`Operation::put`]. If `rank` is lost while this call waits
+    /// for room, the call fails and the events end with [`Error::PeerLost`].
     ///
     /// # Examples
     /// ```

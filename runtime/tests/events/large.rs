@@ -12,7 +12,7 @@ use bellwether_runtime::{
     World,
 };
 
-use super::threads;
+use super::{LetsGo, threads};
 
 /// Data of up to so many bytes travels with its header, where messages are as long as that and an eighth more.
 const EAGER: usize = 8 << 10;
@@ -97,15 +97,6 @@ fn a_large_message_tells_when_its_data_has_landed() {
         let landed = Arc::default();
         let results = Simulated::new(config).build(|builder| in_turn(builder, &landed)).expect("the job runs");
         results.into_iter().for_each(|result| result.unwrap_or_else(|error| panic!("network {number}: {error}")));
-    }
-}
-
-/// Lets rank 1 go on when it is dropped, also by a panic.
-struct LetsGo<'a>(&'a AtomicBool);
-
-impl Drop for LetsGo<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }
 
@@ -223,7 +214,8 @@ fn a_rank_that_is_gone_lets_no_large_message_land() {
             }
             let (done, counted) = (Completion::new(), Counter::new());
             let operation = world.operation().source(&done).effect(&counted).handled(&done);
-            operation.send_large(1, handler, b"", vec![1; 20_000]).expect("is sent");
+            let data = Rc::new(vec![1; 20_000]);
+            operation.send_large(1, handler, b"", Rc::clone(&data)).expect("is sent");
             sent.store(true, Ordering::SeqCst);
             let outcome = loop {
                 if let Some(outcome) = done.outcome() {
@@ -234,6 +226,7 @@ fn a_rank_that_is_gone_lets_no_large_message_land() {
             };
             assert!(matches!(outcome, Err(Error::PeerLost { rank: 1, .. })), "{outcome:?}");
             assert_eq!(counted.value(), 0);
+            assert_eq!(Rc::strong_count(&data), 1, "the data is held after the source event");
         });
         results.expect("ranks start");
     }

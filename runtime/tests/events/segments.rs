@@ -10,7 +10,7 @@ use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{AtomicOp, Memory};
 use bellwether_runtime::{Completion, Counter, Error, Event, Result, Segment, Simulated, Transport, World};
 
-use super::{Through, addresses, everywhere, threads};
+use super::{LetsGo, Through, addresses, everywhere, threads};
 
 const LEN: usize = 3000;
 
@@ -439,7 +439,7 @@ fn a_close_waits_for_gets_that_fill_the_segment() {
 fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
     let mut settings = bellwether_runtime::Settings::default();
     settings.cross_memory_attach = false;
-    let (asleep, checked) = (AtomicBool::new(true), AtomicBool::new(false));
+    let [away, back, checked] = [const { AtomicBool::new(false) }; 3];
     let results = threads(2, Transport::Auto).settings(settings).run(|world| -> Result<()> {
         // Not in the slot, which is mapped.
         let (memory, number) = ([const { AtomicU64::new(0) }; LEN / 8], 7);
@@ -447,8 +447,9 @@ fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
         let own = unsafe { world.segment_at(Some(number), memory[0].as_ptr().cast(), LEN) }?;
         world.barrier()?;
         if world.rank() == 1 {
-            // It handles nothing.
-            while asleep.load(Ordering::SeqCst) {
+            // It handles nothing from here on. Before, a poll in the barrier may.
+            away.store(true, Ordering::SeqCst);
+            while !back.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             // Now it does, and does no more when the events have happened.
@@ -457,6 +458,10 @@ fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
                 std::thread::yield_now();
             }
         } else {
+            while !away.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let (lets_go, ends) = (LetsGo(&back), LetsGo(&checked));
             let (source, effect, handled) = (Counter::new(), Counter::new(), Completion::new());
             let put = world.operation().source(&source).effect(&effect).handled(&handled);
             put.put_segment(1, number, 5, &[7; LEN - 5])?;
@@ -465,11 +470,11 @@ fn a_put_by_message_is_in_effect_when_the_target_has_handled_it() {
                 world.poll()?;
             }
             let early = (source.value(), effect.value(), add.value(), handled.outcome().is_some());
-            asleep.store(false, Ordering::SeqCst);
+            drop(lets_go);
             world.wait_counter(&effect, 2)?;
             world.wait_completion(&handled)?;
             assert_eq!(add.value(), Some(u64::from_ne_bytes([7; 8])), "after the put");
-            checked.store(true, Ordering::SeqCst);
+            drop(ends);
             assert_eq!(early, (1, 0, None, false), "the target has not polled");
         }
         world.barrier()?;

@@ -1,6 +1,7 @@
 //! Runs rows of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. Several
 //! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls,
-//! `losses`, under the launcher, a task that dies, `barrier`, `owes`, `sent` and `named` one that leaves; the others are of `APART`.
+//! `losses`, under the launcher, a task that dies, `barrier`, `owes`, `sent`, `named` and `behind` one that leaves; the others
+//! are of `APART`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
             left("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None, say))
         }
         Some("sent") => left("sent", |builder| departures::what_a_task_sent_before_it_left(builder, false, say)),
+        Some("behind") => left("behind", |builder| departures::what_a_task_left_behind(builder, false, say)),
         Some("named") => left("named", |builder| departures::a_counter_of_named_tasks(builder, false, say)),
         _ => {}
     }

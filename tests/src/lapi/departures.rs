@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut, without_provenance};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
+use bellwether_runtime::vocabulary::lapi::raw::{self, CompletionHandler, Handle, ReturnInfo};
 use bellwether_runtime::vocabulary::lapi::{Answer, Code, Counter, Failure, Lapi, codes};
 use bellwether_runtime::{Builder, Completion};
 
@@ -252,6 +252,142 @@ pub fn what_a_task_sent_before_it_left(builder: Builder, virtual_time: bool, say
     assert_eq!(lapi.wait(&arrived, MESSAGES as i32), Ok(0), "of {MESSAGES}: {} left", arrived.value());
     assert_eq!(lapi.wait(&arrived, 1), Err(Code(codes::PEER_LOST)));
     say("sent: all has come");
+}
+
+/// What task 0 and its handlers share.
+#[derive(Debug, Default)]
+struct Held {
+    /// The number of the message that task 0 waits for.
+    awaited: AtomicU32,
+    /// The target counters of three of the messages.
+    moved: [Counter; 3],
+    /// Nobody moves it.
+    never: Counter,
+    /// When message 1 was dropped for the first time while task 0 waited for it.
+    dropped: OnceLock<Instant>,
+    /// What the completion handler of message 4 was told.
+    told: AtomicI32,
+}
+
+/// As long as many turns of a wait.
+const LONG: Duration = Duration::from_millis(30);
+
+/// The header handler of messages 1 and 4. Their user header is the address of [`Held`], and their number.
+unsafe extern "C-unwind" fn drop_or_wait(
+    _: *mut Handle,
+    header: *mut c_void,
+    _: *mut u32,
+    info: *mut u64,
+    then: *mut Option<CompletionHandler>,
+    parameter: *mut *mut c_void,
+) -> *mut c_void {
+    // SAFETY: LAPI passes valid pointers, and an aligned copy of the header; task 2 sends an address of this task.
+    let (held, number, info, then, parameter) = unsafe {
+        let [address, number] = *header.cast::<[u64; 2]>();
+        let held = address as usize as *const Held;
+        (&*held, number, &mut *info.cast::<ReturnInfo>(), &mut *then, &mut *parameter)
+    };
+    let is_late = || held.dropped.get_or_init(Instant::now).elapsed() >= LONG;
+    if number == 4 {
+        *then = Some(wait_in_vain);
+        *parameter = std::ptr::from_ref(held).cast_mut().cast();
+    } else if held.awaited.load(Ordering::Acquire) < 1 || !is_late() {
+        info.ctl_flags = raw::DROP_PKT;
+    }
+    null_mut()
+}
+
+unsafe extern "C-unwind" fn wait_in_vain(handle: *mut Handle, held: *mut c_void) {
+    // SAFETY: LAPI passes the handle, and what the header handler gave.
+    let (handle, held) = unsafe { (*handle, &*held.cast::<Held>()) };
+    // SAFETY: a valid counter.
+    let told = unsafe { raw::waitcntr(handle, &held.never, 1, null_mut()) };
+    held.told.store(told, Ordering::Release);
+}
+
+/// The program of one of three tasks. Task 2 sends four messages and leaves. Once they have come they need longer than it takes to find that
+/// nothing more comes: message 1 is dropped meanwhile, and the completion handlers of messages 2 and 3 run long. That of
+/// message 4 waits for task 2 itself, and is told of the loss. Task 0 gets all four.
+///
+/// # Panics
+/// If something of this does not hold.
+pub fn what_a_task_left_behind(builder: Builder, asleep: bool, say: fn(&str)) {
+    // All of these outlive the handle.
+    let (held, third, mut states) = (Arc::new(Held::default()), Arc::new(Counter::new()), Box::new([0; 5]));
+    let counter = Box::new(Counter::new());
+    let lapi = Lapi::start(builder).expect("starts");
+    // SAFETY: no closure uses it, and no other code ends it while it is in use.
+    let handle = unsafe { lapi.handle() };
+    let own = Arc::clone(&held);
+    let runs_long = lapi.handler(1, move |_, announced| {
+        let (own, number) = (Arc::clone(&own), u32::from(announced.header()[0]));
+        Answer::discard().then(move |_, _| {
+            while own.awaited.load(Ordering::Acquire) < number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A wait that sleeps looks for lost tasks each second.
+            std::thread::sleep(if asleep && number == 2 { Duration::from_secs(3) } else { LONG });
+        })
+    });
+    runs_long.expect("an index of the table");
+    // SAFETY: a header handler.
+    ok(unsafe { raw::addr_set(handle, drop_or_wait as *const () as usize, 2) }, "addr_set");
+    lapi.target_event(1, &third).expect("an index of the table");
+    let [moved, shared, other] = [held.moved.as_ptr() as usize, Arc::as_ptr(&held) as usize, counter.address()]
+        .map(|address| all(handle, address as u64));
+    let states = states.as_mut_ptr();
+    let name = |counter: &Counter, place: usize| {
+        // SAFETY: one task and its state, which outlives the handle, as the counter does.
+        ok(unsafe { raw::setcntr_wstatus(handle, counter, 1, &2, states.add(place)) }, "wstatus");
+    };
+    if lapi.rank() == 0 {
+        let counters = held.moved.iter().chain([&*third, &held.never]);
+        counters.enumerate().for_each(|(place, counter)| name(counter, place));
+    }
+    lapi.gfence().expect("all are there");
+    match lapi.rank() {
+        0 => {
+            let told = if asleep { Told::Asleep } else { Told::Waiting };
+            let [first, second, fourth] = &held.moved;
+            for (number, counter) in [(1, first), (2, second), (3, &*third), (4, fourth)] {
+                watchdog::at(format!("message {number} of a task that has left"));
+                held.awaited.store(number, Ordering::Release);
+                let told = if number == 2 { told } else { Told::Waiting };
+                ok(outcome(handle, told, counter), &format!("message {number} is here"));
+            }
+            assert_eq!(held.told.load(Ordering::Acquire), codes::PEER_LOST, "in a completion handler");
+            watchdog::at("a message that was not sent");
+            name(first, 0);
+            assert_eq!(outcome(handle, Told::Waiting, first), codes::PEER_LOST);
+            // SAFETY: nothing is read or written, and the counter is task 1's.
+            let put = unsafe {
+                let counter = other[1] as usize as *const Counter;
+                raw::put(handle, 1, 0, null_mut(), null(), counter, null(), null())
+            };
+            ok(put, "task 1 may leave");
+            say("behind: task 0 has all");
+        }
+        1 => drop(wait(handle, &counter, 1, "task 0 is done")),
+        _ => {
+            watchdog::at("messages before it leaves");
+            let send = |index: usize, header: &[u8], target: usize| {
+                let (message, start) = (without_provenance(index), header.as_ptr().cast());
+                let target = (moved[0] as usize as *const Counter).wrapping_add(target);
+                // SAFETY: the header is copied, there is no data, and the counter is task 0's.
+                let sent = unsafe {
+                    let none = null();
+                    raw::amsend(handle, 0, message, start, header.len() as u32, none, 0, target, null(), null())
+                };
+                ok(sent, "amsend");
+            };
+            let header = |number: u64| [shared[0], number].map(u64::to_ne_bytes);
+            send(2, header(1).as_flattened(), 0);
+            send(1, &[2; 4], 1);
+            lapi.message(0, 1).header(&[3; 4]).target(1).send().expect("sends");
+            send(2, header(4).as_flattened(), 2);
+        }
+    }
+    drop(lapi);
 }
 
 /// The program of one of three tasks. Task 2 leaves and has sent nothing. Task 0 waits for counters that only named tasks move: it hears of the loss

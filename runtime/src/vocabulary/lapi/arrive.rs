@@ -57,6 +57,13 @@ pub(super) struct Incoming {
     landed: Landed,
 }
 
+impl Incoming {
+    /// The task that sent it.
+    pub(super) fn from(&self) -> usize {
+        self.landed.finish.from
+    }
+}
+
 /// A completion handler that a header handler has named.
 struct Then {
     /// The header handler.

@@ -84,6 +84,15 @@ pub(super) struct Transfers {
     pub(super) dropped: RefCell<VecDeque<Dropped>>,
 }
 
+impl Transfers {
+    /// Whether a message of this task has come that is not in its place, but may be later.
+    #[cold]
+    pub(super) fn has_from(&self, task: usize) -> bool {
+        self.dropped.borrow().iter().any(|dropped| dropped.from == task)
+            || self.incoming.borrow().iter().any(|incoming| incoming.from() == task)
+    }
+}
+
 /// A message that its header handler dropped. It is delivered again.
 pub(super) struct Dropped {
     pub(super) from: usize,

@@ -2,6 +2,7 @@
 
 use super::domain::{Domain, enter_outside, run_own, wait};
 use super::port::Entered;
+use super::queue::Finish;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
 use super::{Counter, codes, port};
 
@@ -41,19 +42,22 @@ impl Domain {
     }
 
     /// The first task for which a counter waits in vain: too many of the tasks that [`setcntr_wstatus`] has named are gone without their
-    /// message, so the counter cannot reach `value`.
+    /// message, so the counter cannot reach `value`. Messages that wait here for a handler may still move it.
     #[cold]
     fn first_missed(&self, counter: &Counter, value: i32, is_gone: &dyn Fn(usize) -> bool) -> Option<usize> {
         let statuses = self.statuses.borrow();
         let Statuses { tasks, states } = statuses.get(&(counter.address() as u64))?;
-        let (mut missed, mut most) = (None, i64::from(counter.value()));
+        let mut missed = None;
+        // The message of a task that is gone counts once it is in the queue, since the counter moves after its completion handler.
+        let is_coming = |finish: &Finish| is_gone(finish.from) && self.is_target(finish.target, counter);
+        let mut most = i64::from(counter.value()) + self.queue.count(is_coming) as i64;
         for (place, task) in tasks.iter().enumerate() {
             let task = *task as usize;
             // SAFETY: the caller of `setcntr_wstatus` guarantees as many states, until they are given up.
             let is_awaited = unsafe { *states.add(place) } == msg_status::INITIAL;
             // The program may have written the state of a task that is none.
             if is_awaited && task < self.world.size() {
-                if is_gone(task) {
+                if is_gone(task) && !self.transfers.has_from(task) {
                     missed.get_or_insert(task);
                 } else {
                     most += 1;

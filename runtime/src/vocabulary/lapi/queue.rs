@@ -86,10 +86,26 @@ pub(super) fn header_name(of: u64) -> String {
     if of < LOC_ADDRTBL_SZ as u64 { format!("header handler {of}") } else { format!("header handler at {of:#x}") }
 }
 
-/// Completion handlers that wait for their turn, in the order in which the data of their messages came.
+#[derive(Default)]
+struct Waiting {
+    /// In the order in which the data of their messages came.
+    works: VecDeque<Work>,
+    /// The message of the handler that was taken last. It may have run.
+    taken: Option<Finish>,
+}
+
+impl Waiting {
+    fn take(&mut self) -> Option<Work> {
+        let work = self.works.pop_front()?;
+        self.taken = Some(work.finish);
+        Some(work)
+    }
+}
+
+/// Completion handlers that wait for their turn.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: Mutex<VecDeque<Work>>,
+    waiting: Mutex<Waiting>,
     changed: Condvar,
     /// Number of handlers that wait or run.
     left: AtomicUsize,
@@ -121,7 +137,7 @@ impl Queue {
 
     pub(super) fn push(&self, work: Work) {
         self.left.fetch_add(1, Ordering::Relaxed);
-        port::lock(&self.waiting).push_back(work);
+        port::lock(&self.waiting).works.push_back(work);
         self.changed.notify_one();
     }
 
@@ -132,7 +148,16 @@ impl Queue {
     }
 
     pub(super) fn pop(&self) -> Option<Work> {
-        port::lock(&self.waiting).pop_front()
+        port::lock(&self.waiting).take()
+    }
+
+    /// Number of handlers that wait or run, of messages for which `is_meant` holds. The calling thread is in the port, where handlers are pushed.
+    #[cold]
+    pub(super) fn count(&self, is_meant: impl Fn(&Finish) -> bool) -> usize {
+        let waiting = port::lock(&self.waiting);
+        // One handler runs at a time, and `left` counts it too.
+        let running = waiting.taken.iter().filter(|_| self.left.load(Ordering::Acquire) > waiting.works.len());
+        waiting.works.iter().map(|work| &work.finish).chain(running).filter(|finish| is_meant(finish)).count()
     }
 
     /// Runs a handler, and then moves the counters of its message. The calling thread is in no port.
@@ -170,7 +195,7 @@ impl Queue {
     }
 
     /// Waits until something is pushed, or the queue ends.
-    fn wait<'a>(&'a self, waiting: MutexGuard<'a, VecDeque<Work>>) -> MutexGuard<'a, VecDeque<Work>> {
+    fn wait<'a>(&'a self, waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
         if cfg!(bellwether_tsan) {
             drop(waiting);
             std::thread::yield_now();
@@ -186,7 +211,7 @@ impl Queue {
                 if self.over.load(Ordering::Acquire) {
                     return;
                 }
-                match waiting.pop_front() {
+                match waiting.take() {
                     Some(work) => break work,
                     None => waiting = self.wait(waiting),
                 }

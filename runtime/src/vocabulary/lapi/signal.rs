@@ -224,6 +224,12 @@ impl Domain {
         }
     }
 
+    /// Whether the word of a message for its target event means this counter.
+    pub(super) fn is_target(&self, word: u64, counter: &Counter) -> bool {
+        let moves = |signal: &Signal| signal.counter().is_some_and(|own| std::ptr::eq(&**own, counter));
+        word == counter.address() as u64 || self.entries.targets.borrow().get(&(word as usize)).is_some_and(moves)
+    }
+
     /// Performs the target event with this index, for a message of task `from` that has been handled.
     #[cold]
     pub(super) fn target_event(&self, index: usize, from: usize) {
