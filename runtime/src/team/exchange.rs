@@ -334,10 +334,7 @@ impl Exchange {
                 continue;
             };
             engine.wait_together(DOING, || self.messages.was_told(number))?;
-            let see = match &mut see {
-                Some(see) => Some(&mut **see as &mut dyn See),
-                None => None,
-            };
+            let see = see.as_mut().map(|see| &mut **see as &mut dyn See);
             heard.hear(&self.messages.take_told(number), see).ok_or_else(|| Error::BadMessage {
                 from,
                 why: "a part of an exchange that is longer or shorter than ours".into(),
