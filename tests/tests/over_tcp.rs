@@ -46,20 +46,6 @@ fn a_rank_that_goes_wrong_is_named_by_all() {
     }
 }
 
-#[test]
-fn ranks_in_different_collective_calls_are_told_what_each_waits_in() {
-    for odd in ["0", "2"] {
-        let mut ring = launched(RING, 3);
-        let outcome = run(ring.env("BELLWETHER_TRANSPORT", "tcp").args(["apart", odd]), LIMIT).expect_failure();
-        let errors: Vec<_> = outcome.stderr.lines().filter(|line| line.starts_with("Error: ")).collect();
-        let is_told = |error: &&str| {
-            error.contains("the collective call in which each rank waits differs")
-                && error.matches("barrier (ring.rs:").count() == 2
-        };
-        assert!(errors.len() == 3 && errors.iter().all(is_told), "rank {odd} is odd: {outcome:#?}");
-    }
-}
-
 /// The rank whose handler panicked neither polls nor ends before its caller has been told.
 #[test]
 fn a_call_whose_closure_panics_is_answered_while_its_target_lives() {

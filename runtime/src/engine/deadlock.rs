@@ -9,11 +9,6 @@
 //! woken twice between the last two readings, every rank has polled after the first reading had ended, found nothing and done nothing.
 //! A first step after that reading would need a cause that the rank had not found when it polled, which is an earlier step: there is
 //! none. So the waits do not end.
-//!
-//! Over a network a cause may be under way. So there a rank shows its wait only while all that it has put is in effect and all that it has
-//! asked for is answered, and with it how many messages it has sent and delivered. They do not change while its number stays; if as many
-//! were delivered as sent over all ranks, none is under way (Mattern 1987). On several hosts the hub does what rank 0 does on one
-//! (`membership/hosts/agent/standstill.rs`).
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -23,38 +18,34 @@ use super::wait::STANDSTILL;
 use crate::error::Error;
 use crate::settings::Transport;
 
-/// The name of the step, if the network tells here that a peer has failed.
-const DOING: &str = "looking for waits that do not end";
-
 /// The records that rank 0 has read.
 pub(super) struct Readings {
     began: Instant,
     waits: Vec<u64>,
-    /// How often each rank had woken, at the second reading, and the messages that all had sent, and delivered.
-    wakes: Option<(Vec<u64>, [u64; 2])>,
+    /// How often each rank had woken, at the second reading.
+    wakes: Option<Vec<u64>>,
 }
 
 impl Engine {
-    /// Whether only collective calls of other ranks can end the wait that this rank is in, and what they have done is seen by the next poll,
-    /// or shows as under way.
+    /// Whether only collective calls of other ranks can end the wait that this rank is in, and the next poll sees their effect: it is in
+    /// memory of this host, or time is virtual.
     pub(super) fn waits_together(&self) -> bool {
         (self.calls.is_in_collective() || self.waiting.is_for_collective())
+            && (self.routes.all_mapped()
+                || self.settings.transport == Transport::ShmContract
+                || self.networks.pace().is_some())
             && !self.has_any_context()
             && !self.outbox.any()
             && !self.remote.owes_nudges()
             && !self.has_tracked()
             && self.tasks.all_note_steps()
-            && (self.sees_at_once() || !self.tasks.any_unposted() && matches!(self.try_quiet(DOING), Ok(true)))
-    }
-
-    /// Whether the next poll sees what other ranks have done: it is in memory of this host, or time is virtual.
-    fn sees_at_once(&self) -> bool {
-        self.routes.all_mapped() || self.settings.transport == Transport::ShmContract || self.networks.pace().is_some()
     }
 
     /// Whether the collective wait that this rank has shown last was found to be one that no rank can end.
     pub(crate) fn is_deadlocked(&self) -> bool {
-        self.job.deadlocked_wait(self.rank) == self.waiting.last_collective()
+        // On several hosts these are numbers of other waits.
+        let is_alike = self.networks.pace().is_some() || self.job.ranks_here() == self.size;
+        is_alike && self.job.hopeless(self.rank) == self.waiting.last_collective()
     }
 
     /// At rank 0, from time to time in a wait: finds that all ranks are in collective waits that none can end.
@@ -71,21 +62,17 @@ impl Engine {
             return;
         };
         let wakes: Vec<u64> = (1..self.size).map(|rank| self.node.status(rank).wakes.load(Ordering::Acquire)).collect();
-        let counts = (0..self.size).map(|rank| self.job.traffic_together(rank));
-        let traffic @ [sent, delivered] =
-            counts.fold([0u64; 2], |[sent, delivered], [s, d]| [sent.wrapping_add(s), delivered.wrapping_add(d)]);
         // Again, behind the counts: a rank that has woken since may be in another wait.
         if self.waits_of_all().as_ref() != Some(&waits) {
             *readings = None;
             return;
         }
-        let Some((woken, counted)) = &before.wakes else {
-            before.wakes = Some((wakes, traffic));
+        let Some(woken) = &before.wakes else {
+            before.wakes = Some(wakes);
             return;
         };
         let have_woken = woken.iter().zip(&wakes).all(|(before, now)| *now >= *before + 2);
-        let is_empty = self.sees_at_once() || sent == delivered && *counted == traffic;
-        if have_woken && is_empty && before.began.elapsed() >= STANDSTILL {
+        if have_woken && before.began.elapsed() >= STANDSTILL {
             self.job.set_deadlocked(&waits);
         }
     }

@@ -484,7 +484,7 @@ impl<'a> Shown<'a> {
             return;
         }
         self.together = now;
-        self.engine.job.set_together(self.engine.rank, waiting.show_as_collective(together), self.engine.traffic());
+        self.engine.job.set_together(self.engine.rank, waiting.show_as_collective(together));
     }
 
     /// # Errors

@@ -26,7 +26,7 @@ use crate::forked::Mapping;
 use crate::settings::{HugePages, Settings};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"bellwthr");
-const VERSION: u32 = 10;
+const VERSION: u32 = 9;
 /// Slots begin at a multiple of this, so that huge pages fit.
 pub const HUGE_PAGE: usize = 2 << 20;
 /// Address space of one rank, unless the job is too large for it.

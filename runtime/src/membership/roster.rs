@@ -103,16 +103,13 @@ pub struct RankRecord {
     build: AtomicU64,
     /// Digest of the settings that shape shared memory.
     shape: AtomicU64,
-    /// The number of the wait without limit of this rank that nobody will end; 0: none yet.
+    /// The number of the wait of this rank that nobody will end; 0: none yet. On several hosts that of a wait without limit, on one of
+    /// a collective wait.
     hopeless: AtomicU64,
     sleep: SleepLine,
     doing: DoingLine,
     /// The number of the collective wait that it is in, which only collective calls of other ranks can end; 0: it is in none.
     together: AtomicU64,
-    /// Messages that it had sent, and delivered, when it began to wait so.
-    traffic: [AtomicU64; 2],
-    /// The number of its collective wait that was found to be one that no rank can end; 0: none yet.
-    deadlocked: AtomicU64,
 }
 
 /// The name of a rank's present wait, for people to read: bytes of text, filled up with zeros. Written when a wait gets long.

@@ -107,7 +107,7 @@ impl Published for PublishedInSlots {
         let status = self.status(rank);
         // The wait is read first: the wakes read after it were in that wait, or later.
         let wait = status.waiting.load(Ordering::Acquire);
-        Sleeper { rank, wait, wakes: status.wakes.load(Ordering::Acquire), collective: None }
+        Sleeper { rank, wait, wakes: status.wakes.load(Ordering::Acquire) }
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! A reduction of many ranks goes up a binomial tree to rank 0, and its result down again: 2 log2 n rounds, in which a rank tells one
 //! other, hears one, or neither. Its messages do not grow with the ranks, mapped ranks do it too, and the tree is that of all reductions
-//! ([`super::operator::Fold`]).
+//! ([`super::operator::Fold`]). Ranks that make it at different places of the program may combine differently: after the tree's rounds each of
+//! them learns what all ranks brought, and combines that itself.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,11 +35,15 @@ pub(super) struct Dissemination {
     len: usize,
     /// Digest of the call; [`DIFFERS`] when this rank has heard of another one.
     digest: u64,
+    /// Along the tree: the place of the call; [`DIFFERS`] when this rank has heard of another one.
+    place: u64,
     /// What this rank knows so far: the contributions of the ranks up to this one, nearest first; that of one rank; or the sum over the ranks up to
     /// this one.
     held: Vec<u8>,
     /// The sum over as many ranks up to this one as the bits of the number of ranks below the round's say.
     rest: Vec<u8>,
+    /// Along the tree: what this rank has brought.
+    mine: Vec<u8>,
     /// Along the tree: a rank that has no result for the others, plus one; 0: none is known.
     failed: u64,
     /// The panic of this rank's operator.
@@ -78,10 +83,16 @@ impl Dissemination {
             _ => mine.to_vec(),
         };
         let rest = if let Wanted::Sum = wanted { vec![0; mine.len()] } else { Vec::new() };
-        let digest = mix(digest, form).max(DIFFERS + 1);
+        let (digest, place) = (mix(digest, form).max(DIFFERS + 1), DIFFERS + 1);
         let (round, told) = (0, false);
         let (len, failed, panic) = (mine.len(), 0, None);
-        Dissemination { number, round, told, rank, size, wanted, len, digest, held, rest, failed, panic }
+        let mine = if is_along_tree(wanted, size) { mine.to_vec() } else { Vec::new() };
+        Dissemination { number, round, told, rank, size, wanted, len, digest, place, held, rest, mine, failed, panic }
+    }
+
+    /// The same of a reduction that was called at the place with this number.
+    pub(super) fn called_at(self, place: u64) -> Dissemination {
+        Dissemination { place: place.max(DIFFERS + 1), ..self }
     }
 
     /// The content of the messages.
@@ -89,25 +100,38 @@ impl Dissemination {
         self.wanted
     }
 
-    fn is_tree(&self) -> bool {
-        is_along_tree(self.wanted, self.size)
+    /// How many rounds go along the tree; others may come after them.
+    fn tree_rounds(&self) -> usize {
+        if is_along_tree(self.wanted, self.size) { 2 * rounds(self.size) } else { 0 }
     }
 
-    /// How many rounds there are.
+    /// Whether all ranks are in one reduction, which they call at different places: after the tree's rounds.
+    fn places_differ(&self) -> bool {
+        self.place == DIFFERS && self.digest != DIFFERS
+    }
+
+    /// How many rounds there are. More after the tree's, where ranks have learnt in those that places differ.
     pub(super) fn rounds(&self) -> usize {
-        if self.is_tree() { 2 * rounds(self.size) } else { rounds(self.size) }
+        match self.tree_rounds() {
+            0 => rounds(self.size),
+            tree if self.places_differ() => tree + rounds(self.size),
+            tree => tree,
+        }
     }
 
     /// The rank that this one tells in a round.
     pub(super) fn to(&self, round: usize) -> Option<usize> {
-        if self.is_tree() { self.neighbour(round, true) } else { Some((self.rank + (1 << round)) % self.size) }
+        match round.checked_sub(self.tree_rounds()) {
+            None => self.neighbour(round, true),
+            Some(round) => Some((self.rank + (1 << round)) % self.size),
+        }
     }
 
     /// The rank that tells this one in this round.
     pub(super) fn from(&self) -> Option<usize> {
-        match self.is_tree() {
-            true => self.neighbour(self.round, false),
-            false => Some((self.rank + self.size - (1 << self.round)) % self.size),
+        match self.round.checked_sub(self.tree_rounds()) {
+            None => self.neighbour(self.round, false),
+            Some(round) => Some((self.rank + self.size - (1 << round)) % self.size),
         }
     }
 
@@ -135,12 +159,11 @@ impl Dissemination {
 
     /// This rank's message in this round.
     pub(super) fn message(&self) -> Vec<u8> {
-        let round = self.round;
-        if self.is_tree() {
-            let has_none = self.digest == DIFFERS || self.failed != 0;
+        let Some(round) = self.round.checked_sub(self.tree_rounds()) else {
+            let has_none = self.digest == DIFFERS || self.place == DIFFERS || self.failed != 0;
             let data = if has_none { &[] } else { &*self.held };
-            return [&self.digest.to_ne_bytes(), &self.failed.to_ne_bytes(), data].concat();
-        }
+            return [bytemuck::bytes_of(&[self.digest, self.place, self.failed]), data].concat();
+        };
         let data = match self.wanted {
             _ if self.digest == DIFFERS => &[],
             Wanted::All | Wanted::Combined => &self.held[..self.len * self.new_in(round)],
@@ -166,9 +189,9 @@ impl Dissemination {
         if self.digest == DIFFERS {
             return Some(());
         }
-        if self.is_tree() {
+        let Some(round) = round.checked_sub(self.tree_rounds()) else {
             return self.hear_along_tree(round, data, see);
-        }
+        };
         let new = match self.wanted {
             Wanted::All | Wanted::Combined => self.len * self.new_in(round),
             Wanted::From(root) if self.place(root) >> round == 1 => self.len,
@@ -197,8 +220,16 @@ impl Dissemination {
     }
 
     fn hear_along_tree(&mut self, round: usize, message: &[u8], see: Option<&mut dyn See>) -> Option<()> {
+        let (place, message) = message.split_first_chunk()?;
         let (failed, data) = message.split_first_chunk()?;
         let (failed, up) = (u64::from_ne_bytes(*failed), self.branch(round).1);
+        if u64::from_ne_bytes(*place) != self.place && self.place != DIFFERS {
+            // No rank needs the result of another one.
+            (self.place, self.failed, self.held) = (DIFFERS, 0, std::mem::take(&mut self.mine));
+        }
+        if self.place == DIFFERS {
+            return Some(());
+        }
         if self.failed == 0 {
             self.failed = failed;
         }
@@ -237,7 +268,7 @@ impl Dissemination {
     /// Shows the contributions that were received, after all rounds.
     pub(super) fn show(&self, see: &mut dyn See) {
         match self.wanted {
-            Wanted::Combined if self.is_tree() => see.combined(&self.held),
+            Wanted::Combined if self.tree_rounds() > 0 && !self.places_differ() => see.combined(&self.held),
             Wanted::All | Wanted::Combined => {
                 (0..self.size).for_each(|rank| {
                     see.see(rank, &self.held[self.len * self.place(rank)..][..self.len]);
@@ -466,9 +497,60 @@ mod tests {
             let (ranks, told) = along_the_tree(size, |_| 7, None);
             assert!(told <= rounds(size), "{told} messages of one of {size} ranks");
             for (rank, mut see) in ranks {
-                assert!(rank.agreed() && rank.failed().is_none() && rank.message().len() == 16 + TEXT);
+                assert!(rank.agreed() && rank.failed().is_none() && rank.held.len() == TEXT);
                 rank.show(&mut see);
                 assert_eq!(text(&see.0), in_brackets(0, size), "{size} ranks");
+            }
+        }
+    }
+
+    /// Two words are the second.
+    struct Second([u8; size_of::<u64>()]);
+
+    impl See for Second {
+        fn mine(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn see(&mut self, _rank: usize, _bytes: &[u8]) {}
+
+        fn see_mine(&mut self, _rank: usize) {}
+
+        fn join(&mut self, theirs: &[u8]) -> &[u8] {
+            self.0.copy_from_slice(theirs);
+            &self.0
+        }
+    }
+
+    #[test]
+    fn every_rank_along_the_tree_gets_all_contributions_where_places_differ() {
+        for size in [65, 66, 100, 127, 128, 129] {
+            for odd in [0, 1, 33, 64, size - 1] {
+                let new = |rank: usize| {
+                    let mine = (rank as u64).to_ne_bytes();
+                    let heard = Dissemination::new([rank, size], 1, Wanted::Combined, 7, &mine);
+                    heard.called_at(3 + u64::from(rank == odd))
+                };
+                let mut ranks: Vec<_> = (0..size).map(new).collect();
+                let mut joined = Second([0; size_of::<u64>()]);
+                for round in 0..3 * rounds(size) {
+                    let message = |rank: &Dissemination| rank.to(round).map(|to| ((rank.rank, to), rank.message()));
+                    let sent: std::collections::HashMap<_, _> = ranks.iter().filter_map(message).collect();
+                    for rank in &mut ranks {
+                        match rank.from() {
+                            Some(from) => {
+                                rank.hear(&sent[&(from, rank.rank)], Some(&mut joined)).expect("as long as expected");
+                            }
+                            None => rank.hear_nobody(),
+                        }
+                    }
+                }
+                for rank in ranks {
+                    let mut seen = Vec::new();
+                    assert!(rank.agreed() && rank.failed().is_none() && rank.round == rank.rounds());
+                    rank.show(&mut Shown(&[], |rank, bytes: &[u8]| seen.push((rank, words(bytes).collect()))));
+                    assert_eq!(seen, (0..size).map(|rank| (rank, vec![rank as u64])).collect::<Seen>());
+                }
             }
         }
     }

@@ -155,7 +155,8 @@ impl Exchange {
 
     /// Shows what `see` brings, and passes it in rank order at least the contributions that are `wanted`; it may get others
     /// too. Collective. Costs one barrier; over a network also log2 n messages, or as many as hold the bytes of all ranks if all are
-    /// wanted; a reduction of more than [`GATHERED`] ranks 2 log2 n messages, of mapped ones too.
+    /// wanted; a reduction of more than [`GATHERED`] ranks 2 log2 n messages, of mapped ones too. Where these call it at different places of
+    /// the program, all contributions are wanted: over a network after those messages.
     ///
     /// # Errors
     /// [`Error::RanksDiffer`] if a rank is in another call, or shows more or fewer bytes; `see` receives nothing then. As
@@ -203,17 +204,20 @@ impl Exchange {
                 copy::copy(data_of(engine.rank), see.mine().as_ptr(), len);
             }
         }
+        let place = || call.map_or(0, |call| self.number_of(call.place));
         let digest = match wanted {
             Wanted::Equal => hash::and_bytes(title.digest(), see.mine()),
             // Includes the call site: ranks reduce for others, so all must pass the same function, and calls at one place in
             // the source do. If places differ, each rank reduces all contributions.
-            Wanted::Combined if barrier.is_central() || along_tree => {
-                mix(title.digest(), call.map_or(0, |call| self.number_of(call.place)))
+            Wanted::Combined if barrier.is_central() || along_tree && engine.routes.all_mapped() => {
+                mix(title.digest(), place())
             }
             _ => title.digest(),
         };
         if !engine.routes.all_mapped() {
             let heard = Dissemination::new([engine.rank, engine.size], title.epoch, wanted, digest, see.mine());
+            // Beside the digest: a difference of places only needs no boards.
+            let heard = if along_tree { heard.called_at(place()) } else { heard };
             return self.all_remote(running, (engine, barrier), (asked.kind(), board, title), heard, see);
         }
         let mut buffer = Buffer(MaybeUninit::uninit());
@@ -330,10 +334,7 @@ impl Exchange {
                 continue;
             };
             engine.wait_together(DOING, || self.messages.was_told(number))?;
-            let see = match &mut see {
-                Some(see) => Some(&mut **see as &mut dyn See),
-                None => None,
-            };
+            let see = see.as_mut().map(|see| &mut **see as &mut dyn See);
             heard.hear(&self.messages.take_told(number), see).ok_or_else(|| Error::BadMessage {
                 from,
                 why: "a part of an exchange that is longer or shorter than ours".into(),

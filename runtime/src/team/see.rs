@@ -79,6 +79,8 @@ pub struct Reduction<'a, T, O> {
     values: &'a mut [T],
     operator: &'a O,
     fold: Fold<'a, T>,
+    /// These values and those joined. Apart from `values`, which keep what they are if the call fails.
+    joined: Vec<T>,
     /// There are two ranks: the tree has one knot.
     pair: bool,
 }
@@ -86,7 +88,7 @@ pub struct Reduction<'a, T, O> {
 impl<'a, T: Pod, O: Operator<T>> Reduction<'a, T, O> {
     /// A reduction of `values`, those of rank `rank` of `size`.
     pub fn new([rank, size]: [usize; 2], values: &'a mut [T], operator: &'a O) -> Self {
-        Reduction { rank, values, operator, fold: Fold::new(operator), pair: size == 2 }
+        Reduction { rank, values, operator, fold: Fold::new(operator), joined: Vec::new(), pair: size == 2 }
     }
 }
 
@@ -117,8 +119,11 @@ impl<T: Pod, O: Operator<T>> See for Reduction<'_, T, O> {
     }
 
     fn join(&mut self, theirs: &[u8]) -> &[u8] {
-        self.operator.combine_into(self.values, &elements(theirs));
-        bytemuck::cast_slice(self.values)
+        if self.joined.is_empty() {
+            self.joined.extend_from_slice(self.values);
+        }
+        self.operator.combine_into(&mut self.joined, &elements(theirs));
+        bytemuck::cast_slice(&self.joined)
     }
 
     fn result(&mut self) -> &[u8] {

@@ -77,10 +77,11 @@ impl Title {
         (self.epoch, self.kind, self.len, self.of) == (other.epoch, other.kind, other.len, other.of)
     }
 
-    /// Equal titles have equal digests, whatever their epochs.
+    /// Titles with equal digests agree. Equal titles have equal digests, whatever their epochs, and so have titles that differ only in the
+    /// places of reductions with the same results.
     pub(super) fn digest(&self) -> u64 {
-        let Earlier { broadcasts, results, places } = self.earlier;
-        [self.len, self.of, broadcasts, results, places].into_iter().fold(self.kind, mix)
+        let Earlier { broadcasts, results, .. } = self.earlier;
+        [self.len, self.of, broadcasts, results].into_iter().fold(self.kind, mix)
     }
 
     /// Whether both are of the same call, after the same calls.

@@ -42,7 +42,8 @@ impl World {
     /// everywhere. Collective; same length, type and operator on every rank. `combine` is associative, or near to it as the addition of
     /// floats is, and need not commute: its first argument is of lower ranks. It runs at every rank, or at some for
     /// all while the others wait: it may make no collective call, of a team neither. More than 64 ranks combine up a tree, in 2 log2 n
-    /// messages after a barrier, unless they share cores on one host: there the last one combines for all. The same number of ranks gives the same bits as
+    /// messages after a barrier, unless they share cores on one host: there the last one combines for all. If they call it at different
+    /// places of the program, each rank gets the values of all, and combines them. After an error `values` are unchanged. The same number of ranks gives the same bits as
     /// [`Team::allreduce`](crate::Team::allreduce) does, whichever way it goes.
     ///
     /// Ranks that call it at different places of the program and get different results, as one that adds beside one that takes the

@@ -14,7 +14,7 @@ use bellwether_runtime::transport::sim::{Config, check};
 use bellwether_runtime::transport::{Memory, Order};
 use bellwether_runtime::{Error, Loss, Result, Simulated, Team, World};
 
-/// Ends the test program if it is still there after ten minutes: something hangs. Four thousand ranks take four.
+/// Ends the test program if it is still there after twenty minutes: something hangs. Four thousand ranks take four minutes.
 fn watchdog() {
     static START: std::sync::Once = std::sync::Once::new();
     START.call_once(|| {

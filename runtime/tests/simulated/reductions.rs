@@ -75,6 +75,65 @@ fn closures_at_other_places_are_told_apart_among_many_ranks() {
     }
 }
 
+/// Calls at different places, one after the other: the results are the same, and no rank asks each of the others for its values.
+#[test]
+fn many_ranks_at_two_places_take_logarithmic_steps() {
+    const MANY: usize = 200;
+    let log = u64::from(MANY.next_power_of_two().ilog2());
+    let job = job(Config::new(MANY, 1));
+    let requests = job.run(|world| {
+        let mut requests = Vec::new();
+        world.barrier().expect("all call it");
+        for _ in 0..3 {
+            let before = job.network().requests(world.rank()).count;
+            let mut map = [map_of(world.rank())];
+            match world.rank() % 2 {
+                0 => world.allreduce(&mut map, |a, b| after(a, b)).expect("all reduce"),
+                _ => world.allreduce(&mut map, after).expect("all reduce"),
+            }
+            requests.push(job.network().requests(world.rank()).count - before);
+            assert_eq!(map[0], (0..MANY).map(map_of).reduce(after).expect("a rank"), "rank {}", world.rank());
+        }
+        let before = job.network().requests(world.rank()).count;
+        world.agree(Ok(())).expect("results are the same");
+        requests.push(job.network().requests(world.rank()).count - before);
+        requests
+    });
+    let requests = requests.expect("the job starts");
+    let most: Vec<u64> = (0..4).map(|call| requests.iter().map(|of| of[call]).max().expect("a rank")).collect();
+    println!("at most {most:?} requests of one rank");
+    // The barrier, the tree and the values of all; the largest of these messages go in parts.
+    assert!(most[..3].iter().all(|most| *most <= 4 * log + 8) && most[3] <= 2 * log + 4, "{most:?}");
+}
+
+/// A panic at a rank that calls it at another place, or beside one: the others combine without it.
+#[test]
+fn an_operator_panics_where_many_are_at_two_places() {
+    each(|world| {
+        for (odd, panics) in [(0, 32), (65, 0), (40, 40), (64, 34)] {
+            let add = |a: usize, b: usize| {
+                assert_ne!(world.rank(), panics, "as asked");
+                a + b
+            };
+            let mut values = [1];
+            let outcome = catch_unwind(AssertUnwindSafe(|| match world.rank() == odd {
+                true => world.allreduce(&mut values, add),
+                false => world.allreduce(&mut values, |a, b| add(a, b)),
+            }));
+            match outcome {
+                Err(_) => assert_eq!((world.rank(), values), (panics, [1])),
+                Ok(outcome) => {
+                    outcome.expect("others have all values");
+                    assert_eq!(values, [RANKS], "rank {}", world.rank());
+                }
+            }
+            let mut sum = [1];
+            world.allreduce_sum(&mut sum).expect("the world goes on");
+            assert_eq!(sum, [RANKS]);
+        }
+    });
+}
+
 #[test]
 fn many_ranks_hear_of_an_operator_that_panics() {
     each(|world| {
@@ -83,7 +142,9 @@ fn many_ranks_hear_of_an_operator_that_panics() {
                 assert_ne!(world.rank(), panics, "as asked");
                 a + b
             };
-            let outcome = catch_unwind(AssertUnwindSafe(|| world.allreduce(&mut [1], add)));
+            let mut values = [1];
+            let outcome = catch_unwind(AssertUnwindSafe(|| world.allreduce(&mut values, add)));
+            assert_eq!(values, [1], "a call that fails changes nothing, at rank {} as {panics} panics", world.rank());
             match outcome {
                 Err(_) => assert_eq!(world.rank(), panics),
                 Ok(outcome) => assert!(
@@ -112,7 +173,9 @@ fn many_ranks_hear_of_a_handlers_panic_in_a_reduction() {
             }
             a + b
         };
-        let outcome = catch_unwind(AssertUnwindSafe(|| world.allreduce(&mut [1], add)));
+        let mut values = [1];
+        let outcome = catch_unwind(AssertUnwindSafe(|| world.allreduce(&mut values, add)));
+        assert_eq!(values, [1], "a call that fails changes nothing, at rank {}", world.rank());
         match outcome {
             Err(_) => assert_eq!(world.rank(), 0),
             Ok(outcome) => {

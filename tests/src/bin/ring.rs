@@ -3,8 +3,7 @@
 //! `ring [ROUNDS]` runs and checks itself. `ring WAY RANK [busy]` lets one rank go wrong while the others wait for
 //! it, or compute for a minute: `kill`, `panic`, `leave`, `exit`, `abort`, or `desert`, where they wait for a bell that no rank
 //! rings; or `handler`, where the next rank calls a function that panics at RANK. `ring barrier RANK` and `ring finish RANK` kill a rank that has
-//! entered its last collective call, where the others come later, and the last long after the rest. `ring apart RANK` lets that rank enter the
-//! barrier of a team, and all others that of the world. `ring told RANK FILE` is as `handler`,
+//! entered its last collective call, where the others come later, and the last long after the rest. `ring told RANK FILE` is as `handler`,
 //! but RANK catches the panic, and lives on without a poll until its caller has been told and has made the file. `ring hold` tells process ids and waits to be killed;
 //! `ring until FILE` tells them and goes round until there is such a file.
 
@@ -14,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bellwether::{Error, Result, Team, World};
+use bellwether::{Error, Result, World};
 
 const ROUNDS: u64 = 1000;
 const CALLS: u64 = 100;
@@ -66,16 +65,6 @@ fn run() -> Result<()> {
             if call == "barrier" {
                 world.barrier()?;
             }
-        }
-        [way, rank] if way == "apart" => {
-            let team = Team::world(&world)?;
-            // Messages and puts have gone both ways before.
-            ring(&world, 10)?;
-            team.barrier()?;
-            if world.rank() == rank.parse().expect("RANK is a number") {
-                team.barrier()?;
-            }
-            world.barrier()?;
         }
         [way, rank, file] if way == "told" => {
             let wrong: usize = rank.parse().expect("RANK is a number");

@@ -274,10 +274,7 @@ impl Service {
                 self.finished[host] = true;
                 return Ok(());
             }
-            HostMessage::AskWaits(_)
-            | HostMessage::Waits(..)
-            | HostMessage::Standstill(_)
-            | HostMessage::Deadlock(..) => {
+            HostMessage::AskWaits(_) | HostMessage::Waits(..) | HostMessage::Standstill(_) => {
                 self.enter_waits(host, message);
                 return Ok(());
             }
@@ -313,11 +310,9 @@ impl Service {
                 }
                 self.job.mark_lost(rank, loss);
             }
-            HostMessage::Finished
-            | HostMessage::AskWaits(_)
-            | HostMessage::Waits(..)
-            | HostMessage::Standstill(_)
-            | HostMessage::Deadlock(..) => unreachable!("handled above"),
+            HostMessage::Finished | HostMessage::AskWaits(_) | HostMessage::Waits(..) | HostMessage::Standstill(_) => {
+                unreachable!("handled above")
+            }
         }
         Ok(())
     }

@@ -12,7 +12,6 @@ mod meeting;
 
 use serde::{Deserialize, Serialize};
 
-use super::roster::DOING_LEN;
 use crate::error::{Loss, Result};
 
 pub use self::agent::Agent;
@@ -70,30 +69,6 @@ pub enum HostMessage {
     Standstill(Vec<Sleeper>),
     /// The handlers of the first rank are those of the second, which were told before.
     SameHandlers(usize, usize),
-    /// No rank can end the collective waits of all ranks, each given with its number.
-    Deadlock(Vec<(usize, u64)>, Conflict),
-}
-
-/// What rank 0 waits in, as words of text, and a rank that waits in something else, which is 0 if none does, with its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conflict {
-    /// What rank 0 waits in.
-    pub ours: [u64; DOING_LEN / 8],
-    /// The other rank.
-    pub rank: usize,
-    /// What it waits in.
-    pub theirs: [u64; DOING_LEN / 8],
-}
-
-/// A collective wait, which only collective calls of other ranks can end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Collective {
-    /// Its number.
-    pub wait: u64,
-    /// Messages that the rank had sent, and delivered, before.
-    pub traffic: [u64; 2],
-    /// What it waits in, as words of text. Told of the first rank of a host, and of one that differs from that one.
-    pub doing: Option<[u64; DOING_LEN / 8]>,
 }
 
 /// A rank, and the wait that it is in.
@@ -105,8 +80,6 @@ pub struct Sleeper {
     pub wait: u64,
     /// How often it has woken from a sleep.
     pub wakes: u64,
-    /// The collective wait that it is in. The agent adds it.
-    pub collective: Option<Collective>,
 }
 
 /// The entry of a rank in the roster of its host.

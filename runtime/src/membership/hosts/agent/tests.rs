@@ -56,7 +56,7 @@ impl Published for Board {
     }
     fn wait(&self, rank: usize) -> Sleeper {
         let Facts { wait, wakes, .. } = self.of(rank);
-        Sleeper { rank, wait, wakes, collective: None }
+        Sleeper { rank, wait, wakes }
     }
 }
 
@@ -260,52 +260,6 @@ fn a_wait_that_no_rank_of_any_host_will_end_is_found_by_all() {
     for (rank, host) in places {
         hosts[host].job.leave(rank);
     }
-    std::thread::scope(|scope| hosts.into_iter().for_each(|host| drop(scope.spawn(move || drop(host)))));
-}
-
-#[test]
-fn collective_waits_that_no_rank_of_any_host_can_end_are_found_by_all() {
-    let hosts = hosts();
-    arrive_all(&hosts);
-    let places = [(0, 0), (1, 1), (2, 0), (3, 2)];
-    let found = || places.map(|(rank, host)| hosts[host].job.deadlocked_wait(rank));
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                places.iter().for_each(|(rank, host)| {
-                    hosts[*host].board.change(*rank, |facts| facts.wakes += 1);
-                });
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        let show = |first: u64, traffic: [[u64; 2]; 4]| {
-            for ((rank, host), traffic) in places.into_iter().zip(traffic) {
-                hosts[host].job.set_doing(rank, if rank == 3 { "a team's barrier" } else { "barrier" });
-                hosts[host].job.set_together(rank, first + rank as u64, traffic);
-            }
-        };
-        // A message of rank 0 is under way.
-        show(10, [[5, 3], [0, 0], [0, 0], [0, 1]]);
-        std::thread::sleep(Duration::from_secs(3));
-        let early = found();
-        // It has come, and one rank computes.
-        show(20, [[5, 3], [0, 0], [0, 0], [0, 2]]);
-        hosts[1].job.set_together(1, 0, [0, 0]);
-        std::thread::sleep(Duration::from_secs(2));
-        let computing = found();
-        hosts[1].job.set_together(1, 21, [0, 0]);
-        let start = Instant::now();
-        while found() != [20, 21, 22, 23] && start.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!((early, computing, found()), ([0; 4], [0; 4], [20, 21, 22, 23]));
-    });
-    for host in &hosts {
-        assert_eq!(host.job.deadlocked(), ("barrier".into(), Some((3, "a team's barrier".into()))));
-    }
-    places.into_iter().for_each(|(rank, host)| hosts[host].job.leave(rank));
     std::thread::scope(|scope| hosts.into_iter().for_each(|host| drop(scope.spawn(move || drop(host)))));
 }
 
