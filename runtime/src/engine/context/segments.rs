@@ -666,7 +666,7 @@ impl Stream {
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller's.
-        match unsafe { self.mapped_segments.attach(doing, direction, rank, here, address, len) }? {
+        match unsafe { self.mapped_segments.attach(doing, direction, rank, here, (address, len), || true) }? {
             Attached::Done => Ok(()),
             Attached::NotAllowed => {
                 let why = format!(
