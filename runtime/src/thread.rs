@@ -1,6 +1,7 @@
 //! Which thread this is, which cores it may run on, and threads that serve a rank.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 
@@ -9,19 +10,22 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 thread_local! {
     /// The core of [`stay_on_one_core`], and the cores that were allowed.
     static BOUND: RefCell<Option<(CpuSet, CpuSet)>> = const { RefCell::new(None) };
-    /// See [`panics`].
-    static PANICS: Cell<u64> = const { Cell::new(0) };
+    /// See [`last_panic`].
+    static LAST_PANIC: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many panics of this thread the panic hook has [counted](count_panic): which panic the thread unwinds from.
-pub fn panics() -> u64 {
-    PANICS.try_with(Cell::get).unwrap_or_default()
+/// The number of this thread's last panic that the panic hook has [counted](count_panic), the one that the thread unwinds from. No panic
+/// of another thread has it, since a world may move between threads. 0: none.
+pub fn last_panic() -> u64 {
+    LAST_PANIC.try_with(Cell::get).unwrap_or_default()
 }
 
 /// Called by the panic hook.
 pub fn count_panic() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     // Fails only in a thread that ends.
-    let _ = PANICS.try_with(|panics| panics.set(panics.get() + 1));
+    let _ = LAST_PANIC.try_with(|last| last.set(number));
 }
 
 /// The cores that the program lets this thread run on.
@@ -106,6 +110,16 @@ mod tests {
         assert_eq!((here.0, there.0), (here.1, there.1), "a thread keeps its token");
         assert!(here.0 != 0 && there.0 != 0);
         assert_ne!(here.0, there.0);
+    }
+
+    #[test]
+    fn panics_of_two_threads_have_numbers_of_their_own() {
+        let counted = || {
+            count_panic();
+            last_panic()
+        };
+        let [one, other] = [(); 2].map(|()| std::thread::spawn(counted).join().expect("no panic"));
+        assert_ne!(one, other);
     }
 
     #[test]

@@ -658,9 +658,9 @@ const ENDS: [(&str, (&str, i32)); 3] = [
     ("return", ("ended with exit 0 after", 1)),
 ];
 
-/// They may end before the rank that they panic because of.
+/// The ranks that panic may end before the rank that is gone.
 #[test]
-fn the_rank_is_named_because_of_which_others_panic() {
+fn the_launcher_names_the_rank_whose_end_makes_others_panic() {
     for (how, words) in ENDS {
         for turn in 0..9 {
             let (rank, transport) = (turn % 7, TRANSPORTS[turn % 3]);
@@ -671,7 +671,7 @@ fn the_rank_is_named_because_of_which_others_panic() {
 
 /// The hosts are this one under two names.
 #[test]
-fn the_rank_is_named_because_of_which_others_panic_on_two_hosts() {
+fn the_launcher_names_the_rank_whose_end_makes_others_panic_on_two_hosts() {
     let folder = tempfile::tempdir().expect("a folder");
     let agent = folder.path().join("agent");
     std::fs::write(&agent, "#!/bin/sh\nexport BELLWETHER_HOST=$1; shift; exec \"$@\"\n").expect("there is room");

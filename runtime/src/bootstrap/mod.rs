@@ -338,13 +338,13 @@ mod causes {
     fn a_rank_is_the_cause_though_others_panic_because_it_is_gone() {
         let outcome = beside_a_panic(3, |job| {
             job.mark_lost(1, Loss::Exited(3));
-            job.begin_to_panic(0);
+            job.begin_to_panic(0, true);
         });
         assert_exited(&outcome, 1, 3);
         let left = |job: &JobMemory| {
             job.leave(1);
             job.miss(1);
-            job.begin_to_panic(0);
+            job.begin_to_panic(0, true);
         };
         assert_exited(&beside_a_panic(1, left), 1, 1);
         let outcome = beside_a_panic(0, left);
@@ -353,11 +353,26 @@ mod causes {
 
     #[test]
     fn a_rank_that_panicked_before_another_was_gone_is_the_cause() {
-        let outcome = beside_a_panic(3, |job| job.begin_to_panic(0));
+        let outcome = beside_a_panic(3, |job| job.begin_to_panic(0, false));
         assert_exited(&outcome, 0, 101);
         let outcome = beside_a_panic(1, |job| {
-            job.begin_to_panic(0);
+            job.begin_to_panic(0, false);
             job.leave(1);
+        });
+        assert_exited(&outcome, 0, 101);
+    }
+
+    #[test]
+    fn a_rank_that_panics_of_its_own_is_the_cause_though_another_was_missed_or_caught_a_panic() {
+        let outcome = beside_a_panic(0, |job| {
+            job.leave(1);
+            job.miss(1);
+            job.begin_to_panic(0, false);
+        });
+        assert_exited(&outcome, 0, 101);
+        let outcome = beside_a_panic(1, |job| {
+            job.begin_to_panic(1, false);
+            job.begin_to_panic(0, false);
         });
         assert_exited(&outcome, 0, 101);
     }

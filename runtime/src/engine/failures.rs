@@ -30,8 +30,10 @@ pub(crate) struct Failures {
     accepted: Cell<u64>,
     /// A poll of this rank runs operations: an error does not wait until the roster tells why a peer is lost.
     polling: Cell<bool>,
-    /// The panic, by its [number](crate::thread::panics), that the roster knows of.
+    /// The panic, by its [number](crate::thread::last_panic), that the roster knows of.
     panic: Cell<Option<u64>>,
+    /// The panic in which this rank has [waited](Engine::miss_suspect) for its suspect.
+    unwound: Cell<Option<u64>>,
 }
 
 /// See [`Failures::begin_polling`].
@@ -67,6 +69,7 @@ impl Failures {
             accepted: Cell::new(0),
             polling: Cell::new(false),
             panic: Cell::new(None),
+            unwound: Cell::new(None),
         }
     }
 
@@ -81,7 +84,7 @@ impl Failures {
     }
 
     /// Lost connections of all interfaces of this rank, and the ranks that it goes on without.
-    pub(super) fn cuts(&self) -> Arc<Cuts> {
+    pub(crate) fn cuts(&self) -> Arc<Cuts> {
         Arc::clone(self.losses.borrow().cuts())
     }
 
@@ -196,11 +199,10 @@ impl Failures {
         }
     }
 
-    /// The error of an operation on `rank`. Outside polls, if it `may_wait`, this waits until the roster tells why a peer cannot be
-    /// reached.
+    /// The error of an operation on `rank`. If it `may_wait`, this waits until the roster tells why a peer cannot be reached.
     fn error(&self, error: Error, rank: usize, doing: &'static str, networks: &Networks, may_wait: bool) -> Error {
         let (mut losses, view) = (self.losses.borrow_mut(), self.view(networks));
-        match may_wait && !self.is_polling() {
+        match may_wait {
             true => losses.error(&view, error, rank, doing),
             false => losses.error_at_once(&view, error, rank, doing),
         }
@@ -224,10 +226,10 @@ impl Failures {
         self.told(Error::PeerLost { rank, cause, doing: doing.into() })
     }
 
-    /// `error`, which the program is told: notes for the launcher that this rank misses the rank that left, if it names one.
+    /// `error`, which the program is told: [noted](Cuts::note_told) for the launcher.
     #[cold]
     pub(crate) fn told(&self, error: Error) -> Error {
-        self.job.miss_as_told(&error);
+        self.losses.borrow().cuts().note_told(&self.job, &error);
         error
     }
 
@@ -337,7 +339,7 @@ impl Engine {
     /// other rank is lost or missed, then this rank misses it. Waits for the end of that rank, at most for [`SUSPECT`].
     #[cold]
     pub(crate) fn miss_suspect(&self) {
-        let Some(rank) = self.failures.cuts().take_suspect(self.barriers()) else { return };
+        let Some(rank) = self.failures.cuts().suspected(self.barriers()) else { return };
         let is_open = || !self.job.any_lost() && self.job.first_missed().is_none();
         let start = Instant::now();
         let may_wait = || self.networks.pace().is_none() && start.elapsed() < SUSPECT;
@@ -349,14 +351,25 @@ impl Engine {
         }
     }
 
-    /// Notes in the roster that this rank panics. Called before another rank can notice. Does nothing if the roster knows of this panic.
+    /// Notes in the roster that this rank panics, and whether it may do so because of another rank: one that is lost to it, or one that an
+    /// error has named to it. What other ranks were told does not count. Called before another rank can notice. Does nothing if the
+    /// roster knows of this panic.
     #[cold]
     pub(crate) fn begin_to_panic(&self) {
-        let panic = Some(crate::thread::panics());
+        let panic = Some(crate::thread::last_panic());
         // In virtual time no rank can wait for this one's end.
         if self.networks.pace().is_none() && self.failures.panic.replace(panic) != panic {
-            self.job.begin_to_panic(self.rank);
+            let cuts = self.failures.cuts();
+            let was_told = cuts.was_told() || cuts.suspected(self.barriers()).is_some();
+            self.job.begin_to_panic(self.rank, was_told || cuts.any_failed(&self.job, self.rank));
         }
+    }
+
+    /// As [`JobMemory::await_first_panic`].
+    #[cold]
+    pub(crate) fn await_first_panic(&self) {
+        let cuts = self.failures.cuts();
+        self.job.await_first_panic(self.rank, || cuts.any_failed(&self.job, self.rank));
     }
 
     /// As [`Engine::begin_to_panic`], where this rank unwinds and may be about to end. The panic may be due to an error that a
@@ -365,7 +378,10 @@ impl Engine {
     pub(crate) fn unwind(&self) {
         // The roster is the parent's.
         if self.is_own() {
-            self.miss_suspect();
+            let panic = Some(crate::thread::last_panic());
+            if self.failures.unwound.replace(panic) != panic {
+                self.miss_suspect();
+            }
             self.begin_to_panic();
         }
     }
@@ -380,13 +396,18 @@ impl Engine {
     /// As [`Engine::remote_error`], for a caller that tells the program only some of these errors: it notes nothing.
     #[cold]
     pub(super) fn remote_failure(&self, error: transport::Error, rank: usize, doing: &'static str) -> Error {
-        self.failures.error(error.at(doing, rank), rank, doing, &self.networks, !self.interface.delivering())
+        self.failures.error(error.at(doing, rank), rank, doing, &self.networks, self.may_wait())
+    }
+
+    /// Whether an error may wait until the roster tells why a peer cannot be reached: outside polls and handlers.
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.failures.is_polling() && !self.interface.delivering()
     }
 
     /// Inside polls and handlers: whether `rank` cannot be reached, and the roster may still tell why. The operation has not failed yet: a
     /// later poll retries it, or reports the error.
     pub(super) fn is_undecided(&self, rank: usize) -> bool {
-        (self.failures.is_polling() || self.interface.delivering()) && self.failures.is_doubted(rank)
+        !self.may_wait() && self.failures.is_doubted(rank)
     }
 
     /// Whether all puts of this rank to living ranks are in effect, and no message waits for room. Ignores losses of ranks: the network
@@ -548,7 +569,7 @@ mod tests {
             let job = &world.engine().job;
             job.set_supervised();
             if world.rank() == 0 {
-                return Some(world.engine().segments.mapped().loss_of(1));
+                return Some(world.engine().segments.mapped().loss_of(1, true));
             }
             std::thread::sleep(Duration::from_millis(20));
             job.mark_lost(1, Loss::Signaled(9));
@@ -608,5 +629,42 @@ mod tests {
             caught(|| engine.begin_to_panic());
         };
         assert!(panicked_later(caught_before), "the first panic was another one");
+    }
+
+    #[test]
+    fn a_panic_is_due_to_a_rank_of_which_this_one_was_told() {
+        let panics = |engine: &Engine| caught(|| engine.begin_to_panic());
+        let missed_by_others = |engine: &Engine| {
+            engine.job.miss(1);
+            panics(engine);
+        };
+        assert!(!panicked_later(missed_by_others));
+        let beside_another = |engine: &Engine| {
+            engine.job.begin_to_panic(1, false);
+            panics(engine);
+        };
+        assert!(!panicked_later(beside_another));
+        let told = |engine: &Engine| {
+            engine.failures.told(Error::PeerLost { rank: 1, cause: Loss::Left, doing: "a test".into() });
+            panics(engine);
+        };
+        assert!(panicked_later(told), "an operation failed");
+        let told_of_a_panic = |engine: &Engine| {
+            let [handler, why] = ["a test"; 2].map(String::from);
+            engine.faults.keep(Error::HandlerPanicked { rank: 1, handler, why, place: None });
+            engine.job.begin_to_panic(1, false);
+            engine.poll().expect_err("it was kept for the program");
+            panics(engine);
+        };
+        assert!(panicked_later(told_of_a_panic), "a handler panicked");
+    }
+
+    #[test]
+    fn a_panic_is_due_to_a_lost_connection() {
+        let cut = |engine: &Engine| {
+            engine.failures.cuts().add(1);
+            caught(|| engine.begin_to_panic());
+        };
+        assert!(panicked_later(cut));
     }
 }

@@ -40,7 +40,7 @@ impl Faults {
     #[inline]
     pub(crate) fn take(&self) -> Result<()> {
         self.next().map_or(Ok(()), |error| {
-            self.job.miss_as_told(&error);
+            self.cuts.note_told(&self.job, &error);
             Err(error)
         })
     }

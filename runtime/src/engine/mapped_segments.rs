@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::routes::Routes;
 use crate::error::{Error, Loss, Result};
 use crate::membership::JobMemory;
-use crate::membership::liveness::SUPERVISED_GRACE;
+use crate::membership::liveness::{Cuts, SUPERVISED_GRACE};
 use crate::membership::nodes::Nodes;
 use crate::memory::layout::{LINE, SEGMENTS_FIRST, SlotLayout};
 use crate::memory::node::NodeMemory;
@@ -26,6 +26,7 @@ pub(crate) struct MappedSegments {
     pub(super) layout: SlotLayout,
     routes: Routes,
     nodes: Nodes,
+    cuts: Arc<Cuts>,
     /// A bit for each rank that was told that this one uses its segments.
     told: Box<[AtomicU64]>,
     attaches: AtomicBool,
@@ -92,8 +93,8 @@ impl MappedSegments {
         job: &Arc<JobMemory>,
         node: &Arc<NodeMemory>,
         layout: SlotLayout,
-        routes: &Routes,
-        nodes: &Nodes,
+        (routes, nodes): (&Routes, &Nodes),
+        cuts: Arc<Cuts>,
     ) -> MappedSegments {
         let words = if routes.has_lanes() { job.ranks().div_ceil(BITS) } else { 0 };
         let told = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -105,6 +106,7 @@ impl MappedSegments {
             layout,
             routes,
             nodes,
+            cuts,
             told,
             attaches: AtomicBool::new(true),
             by_message: AtomicBool::default(),
@@ -224,7 +226,7 @@ impl MappedSegments {
         is_there.then(|| (slot, distance - (slot << self.node.stride_log2())))
     }
 
-    /// Moves bytes by cross-memory attach.
+    /// Moves bytes by cross-memory attach. If the process of `rank` has ended, and it `may_wait`, this waits until the roster tells why.
     ///
     /// # Safety
     /// As [`outside::transfer`].
@@ -237,8 +239,8 @@ impl MappedSegments {
         direction: Direction,
         rank: usize,
         here: *mut u8,
-        address: usize,
-        length: usize,
+        (address, length): (usize, usize),
+        may_wait: impl Fn() -> bool,
     ) -> Result<Attached> {
         // In a forked child, the kernel would copy all the same.
         self.node.check_own(operation, self.rank)?;
@@ -253,9 +255,9 @@ impl MappedSegments {
             Ok(()) => Ok(Attached::Done),
             Err(Refused::BadAddress) => Err(Error::BadAddress { operation, rank, address, length }),
             Err(Refused::Gone) => {
-                let (rank, cause) = self.loss_of(rank);
+                let (rank, cause) = self.loss_of(rank, may_wait());
                 let error = Error::PeerLost { rank, cause, doing: operation.into() };
-                self.job.miss_as_told(&error);
+                self.cuts.note_told(&self.job, &error);
                 Err(error)
             }
             Err(Refused::NotPermitted) => {
@@ -266,15 +268,16 @@ impl MappedSegments {
         }
     }
 
-    /// The loss of `rank`, whose process the kernel does not find any more, or the one that it may have given up because of. Waits until
-    /// the supervisor, if there is one, has entered it: else this rank would be the first of which the others hear.
+    /// The loss of `rank`, whose process the kernel does not find any more, or the one that it may have given up because of, unless this
+    /// rank goes on without that one. If it `may_wait`, this waits until the supervisor, if there is one, has entered the loss: else this
+    /// rank would be the first of which the others hear.
     #[cold]
-    pub(super) fn loss_of(&self, rank: usize) -> (usize, Loss) {
-        let start = Instant::now();
-        while self.job.supervised() && self.job.loss(rank).is_none() && start.elapsed() < SUPERVISED_GRACE {
+    pub(super) fn loss_of(&self, rank: usize, may_wait: bool) -> (usize, Loss) {
+        let (start, waits) = (Instant::now(), may_wait && self.job.supervised());
+        while waits && self.job.loss(rank).is_none() && start.elapsed() < SUPERVISED_GRACE {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let first = self.job.first_lost().filter(|_| self.job.gave_up(rank));
+        let first = self.cuts.first_lost(&self.job).filter(|_| self.job.gave_up(rank));
         first.unwrap_or_else(|| (rank, self.job.loss(rank).unwrap_or(Loss::Unknown)))
     }
 

@@ -166,8 +166,8 @@ impl Engine {
         }
         job.prepare_to_ring();
         let interface = Interface::new(place, routes.senders(), routes.all_mapped());
-        let mapped_segments = MappedSegments::new(rank, &job, &node, layout, &routes, &nodes);
         let failures = failures::Failures::new(rank, &job);
+        let mapped_segments = MappedSegments::new(rank, &job, &node, layout, (&routes, &nodes), failures.cuts());
         let faults = faults::Faults::new(failures.cuts(), &job);
         let wakeup = wakeup::Slot::new(*node.owner());
         Engine {

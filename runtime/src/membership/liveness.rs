@@ -55,6 +55,8 @@ pub struct Cuts {
     seen: AtomicU32,
     /// See [`Cuts::suspect`]: the rank plus one, and in the high half the barriers. 0: none.
     suspect: AtomicU64,
+    /// See [`Cuts::note_named`].
+    was_told: AtomicBool,
 }
 
 impl Cuts {
@@ -63,11 +65,31 @@ impl Cuts {
         self.suspect.store(barriers << 32 | (rank as u64 + 1), Ordering::Relaxed);
     }
 
-    /// The rank of the last such note, unless this rank has entered a barrier since. Forgets it.
-    pub fn take_suspect(&self, barriers: u64) -> Option<usize> {
-        let suspect = self.suspect.swap(0, Ordering::Relaxed);
+    /// The rank of the last such note, unless this rank has entered a barrier since.
+    pub fn suspected(&self, barriers: u64) -> Option<usize> {
+        let suspect = self.suspect.load(Ordering::Relaxed);
         let is_new = suspect >> 32 == barriers & u64::from(u32::MAX);
         (suspect as u32 as usize).checked_sub(1).filter(|_| is_new)
+    }
+
+    /// Notes that this rank's program gets `error`, if that names a rank that is gone, or whose handler panicked. Notes in the roster that
+    /// this rank misses the one that left, too.
+    #[cold]
+    pub fn note_told(&self, job: &JobMemory, error: &Error) {
+        if matches!(error, Error::PeerLost { .. } | Error::HandlerPanicked { .. }) {
+            self.note_named();
+        }
+        job.miss_as_told(error);
+    }
+
+    /// Notes that an error names another rank to this one's program: a panic that follows may be due to that rank.
+    pub fn note_named(&self) {
+        self.was_told.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there was such an error since this rank last began to go on without a rank.
+    pub fn was_told(&self) -> bool {
+        self.was_told.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(&self, rank: usize) {
@@ -91,6 +113,7 @@ impl Cuts {
         let is_new = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(rank);
         // Relaxed: the lock orders the set.
         self.any_accepted.store(true, Ordering::Relaxed);
+        self.was_told.store(false, Ordering::Relaxed);
         is_new
     }
 
@@ -136,6 +159,21 @@ impl Cuts {
         self.find_new(job)
     }
 
+    /// The rank that failed first, or to which an interface of this rank has lost its connection, but for those that this rank goes on
+    /// without.
+    pub fn first_failed(&self, job: &JobMemory) -> Option<(usize, Loss)> {
+        self.first_lost(job).or_else(|| self.first().map(|rank| (rank, Loss::Disconnected)))
+    }
+
+    /// Whether any rank but `own` has failed, or cannot be reached, but for those that this rank goes on without. Reads the records: one
+    /// shows a loss before the roster's number does.
+    #[cold]
+    pub fn any_failed(&self, job: &JobMemory, own: usize) -> bool {
+        let has_failed = |rank| job.loss(rank).is_some_and(|loss| loss != Loss::Left);
+        let any = (0..job.ranks()).any(|rank| rank != own && has_failed(rank) && !self.is_accepted(rank));
+        any || self.first().is_some()
+    }
+
     /// Ranks to which a connection is lost.
     pub fn ranks(&self) -> Vec<usize> {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -174,10 +212,9 @@ impl Losses {
         &self.cuts
     }
 
-    /// The rank that died first, or to which an interface of this rank has lost its connection, but for those that this rank goes on
-    /// without.
+    /// As [`Cuts::first_failed`].
     pub fn first(&self, job: &JobMemory) -> Option<(usize, Loss)> {
-        self.cuts.first_lost(job).or_else(|| self.cuts.first().map(|rank| (rank, Loss::Disconnected)))
+        self.cuts.first_failed(job)
     }
 
     /// Marks ranks of this host whose process has ended.

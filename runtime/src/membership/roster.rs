@@ -69,7 +69,7 @@ const CUT: u32 = 2;
 const CORES_MAX: usize = 1024;
 /// Of a rank that panics: it panicked first, and others may have been told.
 const PANICS: u32 = 1;
-/// Of a rank that panics: another rank was lost, missed or in a panic before.
+/// Of a rank that panics: another rank was lost to it, or an error had named another rank to it.
 const GAVE_UP: u32 = 2;
 /// Added to these when it still lived some time later: nobody waits for its end any more.
 const AWAITED: u32 = 4;
@@ -648,12 +648,10 @@ impl JobMemory {
         }
     }
 
-    /// Notes that `rank` panics, and whether another rank was lost, missed or in a panic before. Called before any other rank is told: a
-    /// rank that is told may leave, or panic, because of this panic.
+    /// Notes that `rank` panics, and whether it gives up because of another rank. Called before any other rank is told: a rank that is told
+    /// may leave, or panic, because of this panic.
     #[cold]
-    pub fn begin_to_panic(&self, rank: usize) {
-        let others = self.panicking(rank, |_| true).next().is_some();
-        let gave_up = others || self.any_lost() || self.first_missed().is_some();
+    pub fn begin_to_panic(&self, rank: usize, gave_up: bool) {
         // Release pairs with the Acquire load in `panics`.
         self.record(rank).panicking.store(if gave_up { GAVE_UP } else { PANICS }, Ordering::Release);
     }
@@ -673,7 +671,7 @@ impl JobMemory {
         (0..self.ranks()).filter(is_panicking)
     }
 
-    /// Whether `rank` has ended by a panic that began when another rank was lost, missed or in a panic.
+    /// Whether `rank` has ended by a panic that another rank may have caused, see [`JobMemory::begin_to_panic`].
     pub fn panicked_later(&self, rank: usize) -> bool {
         self.rank_state(rank) == RankState::Panicked && self.panics(rank) & GAVE_UP != 0
     }
@@ -691,22 +689,23 @@ impl JobMemory {
         self.await_panics(own, |_| true, lost)
     }
 
-    /// `own` panics, and is about to end. If another rank panicked before and no rank is lost yet, this waits for the end of that rank, as
-    /// [`JobMemory::await_panic`]: the others are then told of it.
+    /// `own` panics, and is about to end. If it gives up, another rank panicked before, and no rank `is_lost` yet, this waits for the end of
+    /// that rank, as [`JobMemory::await_panic`]: the others are then told of it. If there is no such end, and no rank was missed, `own`
+    /// counts as one that panicked first.
     #[cold]
-    pub fn await_first_panic(&self, own: usize) {
+    pub fn await_first_panic(&self, own: usize, is_lost: impl Fn() -> bool) {
         // A rank that panicked first does not wait: no two ranks wait for each other.
-        if self.panics(own) & GAVE_UP != 0 {
-            self.await_panics(own, |note| note == PANICS, || self.first_lost());
+        if self.panics(own) & GAVE_UP == 0 {
+            return;
+        }
+        let found = self.await_panics(own, |note| note == PANICS, || is_lost().then_some(()));
+        if found.is_none() && self.first_missed().is_none() {
+            // The rank that panicked before has caught its panic, and no other one explains this panic.
+            self.record(own).panicking.store(PANICS, Ordering::Release);
         }
     }
 
-    fn await_panics(
-        &self,
-        own: usize,
-        which: impl Fn(u32) -> bool,
-        lost: impl Fn() -> Option<(usize, Loss)>,
-    ) -> Option<(usize, Loss)> {
+    fn await_panics<T>(&self, own: usize, which: impl Fn(u32) -> bool, lost: impl Fn() -> Option<T>) -> Option<T> {
         let start = Instant::now();
         loop {
             let ends = self.panicking(own, &which).next().is_some();

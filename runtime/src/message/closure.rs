@@ -365,7 +365,10 @@ impl<R> Call<R> {
     fn read(&self, answer: &[u8]) -> Result<R> {
         match answer.split_first() {
             Some((&DONE, bytes)) => (self.decode)(bytes),
-            Some((&PANICKED, panicked)) => return Err(Panicked::decode(self.to, panicked)),
+            Some((&PANICKED, panicked)) => {
+                let error = Panicked::decode(self.to, panicked);
+                return Err(self.messages.engine.failures.told(error));
+            }
             Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
             None => Err("an empty answer".into()),
         }

@@ -54,7 +54,7 @@ impl Messages {
                 Ok(())
             }
             Some((&CLOSED, _)) => Err(transport::Error::Rejected.at("an atomic on a segment", from)),
-            Some((&PANICKED, panicked)) => Err(Panicked::decode(from, panicked)),
+            Some((&PANICKED, panicked)) => Err(self.engine.failures.told(Panicked::decode(from, panicked))),
             other => {
                 let why = other.map_or_else(String::new, |(_, why)| String::from_utf8_lossy(why).into_owned());
                 Err(Error::BadMessage { from, why })

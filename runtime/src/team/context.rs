@@ -374,6 +374,15 @@ impl Context {
         if matches!(error, Error::Forked { .. }) {
             return;
         }
+        // A member may have told this rank.
+        let names_another = match error {
+            Error::PeerLost { .. } => true,
+            Error::Agreed { rank, .. } => *rank != self.hub.engine.rank,
+            _ => false,
+        };
+        if names_another {
+            self.hub.engine.failures.cuts().note_named();
+        }
         *self.broken.borrow_mut() = Some(match error {
             Error::PeerLost { rank, cause, doing } => Broken::Lost(*rank, *cause, *doing),
             other => Broken::Other(other.to_string()),

@@ -638,7 +638,7 @@ impl Drop for World {
         }
         if std::thread::panicking() || panic.is_some() {
             self.engine.unwind();
-            self.engine.job.await_first_panic(self.engine.rank);
+            self.engine.await_first_panic();
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         } else {
             // After `finish` nobody misses anybody.

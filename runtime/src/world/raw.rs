@@ -517,8 +517,9 @@ impl World {
         address: usize,
         length: usize,
     ) -> Result<bool> {
+        let (mapped, may_wait) = (self.engine.segments.mapped(), || self.engine.may_wait());
         // SAFETY: the caller's.
-        match unsafe { self.engine.segments.mapped().attach(operation, direction, rank, here, address, length) }? {
+        match unsafe { mapped.attach(operation, direction, rank, here, (address, length), may_wait) }? {
             Attached::Done => Ok(true),
             Attached::NotAllowed => self.engine.check_alive(rank, operation).map(|()| false),
         }

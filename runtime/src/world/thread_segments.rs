@@ -93,8 +93,9 @@ impl ThreadContext {
     /// As [`ThreadContext::put_segment`]; [`Error::Misaligned`].
     #[track_caller]
     pub fn notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
-        let word = bytemuck::bytes_of(&word);
-        self.stream().put_segment_after("a notification in a segment", rank, number, offset, word).placed_here()
+        let (word, doing) = (bytemuck::bytes_of(&word), "a notification in a segment");
+        let put = self.stream().put_segment_after(Stream::locate_segment, doing, (rank, number), offset, word);
+        put.placed_here()
     }
 
     /// As [`ThreadContext::put_segment`], then rings `bell` at `rank`.

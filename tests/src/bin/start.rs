@@ -1,9 +1,14 @@
-//! Starts and ends, and nothing else: what a job costs, and a second program for jobs that must not mix two. Told
-//! `fail RANK`, `exit RANK` or `return RANK`, that rank ends with an error, exits with 3 or ends with 0 while the others need it; `fail all`,
-//! every rank with the same error. `ask segment`, `ask map`: rank 0 asks rank 1 for a segment that is closed or a map that is dropped, and ends
-//! with the error when rank 1 has ended with 0. With a last word `unwrap`, ranks panic on the error that they get because of another rank.
-//! `go on`: rank 1 goes on after such an error because of rank 2, which lives, and rank 3 fails. `survive RANK`: that rank is killed, and the others go on and each tell how many they are; with `survive RANK FOLDER` in a
-//! file there, too. `again N` starts N worlds in turn; `copies N` asks for N copies of this program, and rank 0 tells how many came.
+//! Starts and ends, and nothing else: shows what a job costs, and serves as a second program for jobs that must not mix two. By arguments:
+//!
+//! - `fail RANK`, `exit RANK`, `return RANK`: that rank ends with an error, exits with 3 or ends with 0 while the others need it.
+//! - `fail all`: every rank ends with the same error.
+//! - `ask segment`, `ask map`: rank 0 asks rank 1 for a segment that is closed or a map that is dropped. It ends with the error when rank 1
+//!   has ended with 0.
+//! - `unwrap` after one of these: ranks panic on the error that another rank causes.
+//! - `go on`: rank 1 asks rank 2 for a map that is dropped, and goes on. Rank 2 lives, and rank 3 fails.
+//! - `survive RANK [FOLDER]`: that rank is killed. The others go on, and each prints how many they are, and writes it to a file in FOLDER.
+//! - `again N`: starts N worlds in turn.
+//! - `copies N`: asks for N copies of this program; rank 0 prints how many came.
 
 use std::path::Path;
 use std::time::Duration;

@@ -293,6 +293,7 @@ mod tests {
                                 "{lost:?}"
                             );
                             assert_eq!(job.first_missed(), death.is_none().then_some(2));
+                            assert!(world.engine().failures.cuts().was_told());
                             told.store(true, Ordering::Release);
                         }
                         1 => serve(world, &told),

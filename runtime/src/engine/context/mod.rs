@@ -14,6 +14,7 @@ mod addresses;
 mod at_once;
 mod changing;
 mod complete;
+mod locate;
 mod messages;
 mod operations;
 mod queued;

@@ -187,7 +187,7 @@ impl Stream {
                 self.driven().at_once(|driven| driven.accept(self, doing, rank, kept))
             }
         };
-        self.unless_closed(doing, rank, number, outcome)
+        self.unless_closed_plainly(doing, rank, number, outcome)
     }
 
     /// Stores a word in an aligned place of a segment that was found, ordered after earlier puts of this context to `rank`: as
@@ -218,7 +218,7 @@ impl Stream {
             }
             Ok(())
         });
-        self.unless_closed(doing, rank, number, outcome)
+        self.unless_closed_plainly(doing, rank, number, outcome)
     }
 }
 

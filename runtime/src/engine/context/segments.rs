@@ -15,7 +15,7 @@ use super::super::reserved_segments::HEAP;
 use super::super::segments::{ADDRESS, Answering, Found};
 use super::wait::Ends;
 use super::{Engine, Shared, Stream};
-use crate::error::{CalledAt, Error, Result, check_range};
+use crate::error::{CalledAt, Error, Result};
 use crate::memory::copy;
 use crate::memory::layout::SEGMENTS_FIRST;
 use crate::memory::outside::Direction;
@@ -151,7 +151,7 @@ impl Shared {
     }
 }
 
-/// How bytes of a segment are found: [`Stream::locate_segment`], or, of a reserved segment, [`Stream::locate_reserved`], or, by their
+/// How bytes of a segment are found: [`Stream::locate_segment`] or [`Stream::locate_plainly`], or, of a reserved segment, [`Stream::locate_reserved`], or, by their
 /// address, [`Stream::locate_address`]. Takes the name of the operation for errors; rank and number of the segment; offset and length; and whether the network is to reach the bytes also where they
 /// are mapped.
 pub(crate) type Locate = for<'a> fn(&'a Stream, &'static str, (usize, u32), usize, usize, bool) -> Result<Access<'a>>;
@@ -296,59 +296,6 @@ impl Stream {
         is_gone || (self.network.is_some() && self.cuts.contains(rank))
     }
 
-    /// Where bytes of a segment are reached, but for a reserved one: a [`Locate`].
-    #[inline]
-    pub(crate) fn locate_segment(
-        &self,
-        doing: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        len: usize,
-        by_network: bool,
-    ) -> Result<Access<'_>> {
-        if !by_network && self.node.is_own() {
-            let using = self.using.begin();
-            if let Some(place) = self.mapped_segments.reach(rank, number, offset, len) {
-                return Ok(Access::Here(place, using));
-            }
-        }
-        self.locate_apart(doing, (rank, number), offset, len, by_network)
-    }
-
-    /// [`Stream::locate_segment`] where [`MappedSegments::reach`] does not find the bytes.
-    ///
-    /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::NoSegment`], [`Error::OutOfBounds`]; as [`Stream::check_own`] and [`Stream::find_over_network`].
-    #[cold]
-    pub(super) fn look_up(
-        &self,
-        doing: &'static str,
-        (rank, number): (usize, u32),
-        offset: usize,
-        len: usize,
-        by_network: bool,
-    ) -> Result<Access<'_>> {
-        self.check_own(doing)?;
-        self.check_rank(doing, rank)?;
-        let none = Error::NoSegment { operation: doing, rank, number, place: CalledAt::default() };
-        if (number as usize) < SEGMENTS_FIRST {
-            return Err(none);
-        }
-        if by_network || !self.is_mapped(rank) {
-            let found = self.find_over_network(doing, rank, number)?.ok_or(none)?;
-            check_range(doing, rank, offset, len, found.len)?;
-            return Ok(Access::Network(ADDRESS + found.start + offset));
-        }
-        let using = self.using.begin();
-        let found = self.mapped_segments.find(rank, number).ok_or(none)?;
-        check_range(doing, rank, offset, len, found.len)?;
-        let address = found.start + offset;
-        Ok(match self.mapped_segments.place(rank, address, len) {
-            Some(place) => Access::Here(place, using),
-            None => Access::Attached(address, using),
-        })
-    }
-
     /// Segment `number` of `rank`, in the network's copy of its table.
     pub(super) fn find_over_network(&self, doing: &'static str, rank: usize, number: u32) -> Result<Option<Found>> {
         let known = |stream: &Stream| stream.driven().networks.to(rank).known(rank, number);
@@ -367,26 +314,6 @@ impl Stream {
             let copied = driven.networks.to(rank).refresh(rank, 0, &mut ticket);
             copied.map_err(|error| self.failed(driven, error, rank, doing))
         })
-    }
-
-    /// The outcome of an operation on a segment that was found before. If the segment was closed between look-up and post, the error says so.
-    pub(super) fn unless_closed<T>(
-        &self,
-        doing: &'static str,
-        rank: usize,
-        number: u32,
-        outcome: Result<T>,
-    ) -> Result<T> {
-        match outcome {
-            Err(Error::InvalidArgument { .. })
-                if number as usize >= SEGMENTS_FIRST
-                    && number != BY_ADDRESS
-                    && self.driven().networks.to(rank).known(rank, number).is_none() =>
-            {
-                Err(self.no_segment(doing, rank, number))
-            }
-            outcome => outcome,
-        }
     }
 
     /// Writes `bytes` to `offset` of a segment of `rank`, which `locate` finds. They may be changed when it returns.
@@ -474,7 +401,7 @@ impl Stream {
         len: usize,
         mut events: Vec<Event>,
     ) -> Result<()> {
-        match self.locate_segment(doing, (rank, number), offset, len, false)? {
+        match self.locate_plainly(doing, (rank, number), offset, len, false)? {
             Access::Here(to, using) => {
                 // SAFETY: as in `put_segment`; the caller's. The two may overlap.
                 unsafe { copy::between(to, from, len) };
@@ -489,22 +416,24 @@ impl Stream {
                 let remote = HeapRange { rank, offset: at, len };
                 // SAFETY: the caller's. The hold is dropped when the flight ends: before `events` happen, and before this context is quiet.
                 let outcome = unsafe { self.post_put(doing, remote, from, Box::new(()), &mut events) };
-                self.unless_closed(doing, rank, number, outcome)?;
+                self.unless_closed_plainly(doing, rank, number, outcome)?;
             }
         }
         self.happened(events);
         Ok(())
     }
 
-    /// Stores a word of 4 or 8 bytes in an aligned place of a segment, after all that this context has put to `rank` before.
+    /// Stores a word of 4 or 8 bytes in an aligned place of a segment, which `locate` finds, after all that this context has put to `rank` before.
     ///
     /// # Errors
     /// As [`Stream::put_segment`], [`Error::Misaligned`].
+    // Inlined, so that `locate` is called directly.
+    #[inline(always)]
     pub(crate) fn put_segment_after(
         &self,
+        locate: Locate,
         doing: &'static str,
-        rank: usize,
-        number: u32,
+        (rank, number): (usize, u32),
         offset: usize,
         word: &[u8],
     ) -> Result<()> {
@@ -515,7 +444,7 @@ impl Stream {
             alignment: word.len(),
             place: CalledAt::default(),
         };
-        match self.locate_segment(doing, (rank, number), offset, word.len(), false)? {
+        match locate(self, doing, (rank, number), offset, word.len(), false)? {
             Access::Here(to, using) => {
                 if !to.addr().is_multiple_of(word.len()) {
                     return Err(misaligned(to.addr()));
@@ -550,6 +479,14 @@ impl Stream {
                 Ok(())
             }
         }
+    }
+
+    /// As [`Stream::put_segment_after`], for GASPI: see [`Stream::locate_plainly`].
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment_after`].
+    pub(crate) fn post_word(&self, doing: &'static str, place: (usize, u32), offset: usize, word: &[u8]) -> Result<()> {
+        self.put_segment_after(Stream::locate_plainly, doing, place, offset, word)
     }
 
     /// Reads bytes at `offset` of a segment of `rank`, which `locate` finds. Waits for them.
@@ -643,7 +580,7 @@ impl Stream {
         events: Vec<Event>,
     ) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe { self.post_get_located(Stream::locate_segment, doing, (rank, number, offset), into, len, events) }
+        unsafe { self.post_get_located(Stream::locate_plainly, doing, (rank, number, offset), into, len, events) }
     }
 
     /// Does an atomic on a word of a segment of `rank`, which `locate` finds; `at_once` does it where the processor does. Returns the
@@ -729,7 +666,7 @@ impl Stream {
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller's.
-        match unsafe { self.mapped_segments.attach(doing, direction, rank, here, address, len) }? {
+        match unsafe { self.mapped_segments.attach(doing, direction, rank, here, (address, len), || true) }? {
             Attached::Done => Ok(()),
             Attached::NotAllowed => {
                 let why = format!(

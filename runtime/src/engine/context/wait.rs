@@ -130,7 +130,7 @@ impl Stream {
     /// As [`Engine::no_segment`].
     #[cold]
     pub(super) fn no_segment(&self, doing: &'static str, rank: usize, number: u32) -> Error {
-        let first = || self.cuts.first_lost(&self.job);
+        let first = || self.cuts.first_failed(&self.job);
         let has_left = |rank| self.job.loss(rank) == Some(Loss::Left) && !self.cuts.is_accepted(rank);
         let left = || self.job.first_to_leave(has_left).map(|rank| (rank, Loss::Left));
         match self.job.await_panic(self.rank, first).or_else(left) {
@@ -145,7 +145,7 @@ impl Stream {
     /// As [`Failures::told`](crate::engine::failures::Failures::told).
     #[cold]
     pub(super) fn told(&self, error: Error) -> Error {
-        self.job.miss_as_told(&error);
+        self.cuts.note_told(&self.job, &error);
         error
     }
 

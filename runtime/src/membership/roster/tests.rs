@@ -107,7 +107,7 @@ fn the_end_of_a_rank_that_panics_is_waited_for() {
         })
     };
     assert_eq!((await_panic(0), looks.get()), (None, 1));
-    job.begin_to_panic(1);
+    job.begin_to_panic(1, false);
     // It does not wait for itself.
     assert_eq!((await_panic(1), looks.get()), (None, 1));
     std::thread::scope(|scope| {
@@ -119,8 +119,11 @@ fn the_end_of_a_rank_that_panics_is_waited_for() {
     });
     // One that has caught it is waited for once.
     let job = JobMemory::create(3, &Settings::default()).expect("a job");
-    job.begin_to_panic(1);
-    assert_eq!(job.await_panic(0, || None), None);
+    job.begin_to_panic(1, false);
+    job.begin_to_panic(0, true);
+    job.await_first_panic(0, || false);
+    job.mark_lost(0, Loss::Panicked);
+    assert!(!job.panicked_later(0), "no rank has died");
     let looks = std::cell::Cell::new(0);
     assert_eq!(
         job.await_panic(0, || {
@@ -130,28 +133,23 @@ fn the_end_of_a_rank_that_panics_is_waited_for() {
         None
     );
     assert_eq!(looks.get(), 1);
-    // It is no reason for another panic, and panics itself because of that one.
-    job.begin_to_panic(2);
-    job.mark_lost(2, Loss::Panicked);
-    job.begin_to_panic(1);
-    job.mark_lost(1, Loss::Panicked);
-    assert_eq!([2, 1].map(|rank| job.panicked_later(rank)), [false, true]);
 }
 
 #[test]
 fn a_rank_that_panics_because_of_another_ends_after_it() {
     let job = JobMemory::create(4, &Settings::default()).expect("a job");
-    job.begin_to_panic(1);
-    job.begin_to_panic(2);
+    job.begin_to_panic(1, false);
+    job.begin_to_panic(2, true);
+    let await_first_panic = |own| job.await_first_panic(own, || job.any_lost());
     // The one that panicked first waits for nobody.
-    job.await_first_panic(1);
-    assert_eq!(job.first_lost(), None);
+    await_first_panic(1);
+    assert!((0..4).all(|rank| job.panics(rank) & AWAITED == 0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             job.mark_lost(1, Loss::Panicked);
         });
-        job.await_first_panic(2);
+        await_first_panic(2);
         assert_eq!(job.first_lost(), Some((1, Loss::Panicked)));
     });
     job.mark_lost(2, Loss::Panicked);
@@ -160,7 +158,9 @@ fn a_rank_that_panics_because_of_another_ends_after_it() {
     let job = JobMemory::create(4, &Settings::default()).expect("a job");
     job.leave(0);
     job.miss(0);
-    [1, 2].iter().for_each(|rank| job.begin_to_panic(*rank));
-    job.await_first_panic(2);
-    assert_eq!(job.first_lost(), None);
+    [1, 2].iter().for_each(|rank| job.begin_to_panic(*rank, true));
+    job.await_first_panic(2, || false);
+    assert!((0..4).all(|rank| job.panics(rank) & AWAITED == 0));
+    job.mark_lost(2, Loss::Panicked);
+    assert!(job.panicked_later(2), "rank 0 is missed");
 }

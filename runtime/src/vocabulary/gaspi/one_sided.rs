@@ -575,7 +575,7 @@ impl Queue {
                     let number = notes_of(note.segment);
                     let (word, mark) = (layout.word(note.id), layout.mark(note.id));
                     let after = |offset, word: u32, tell| match is_mapped {
-                        true => self.stream.put_segment_after(NOTIFYING, to, number, offset, &word.to_ne_bytes()),
+                        true => self.stream.post_word(NOTIFYING, (to, number), offset, &word.to_ne_bytes()),
                         false => self.stream.queue_word(NOTIFYING, (to, number), offset, word, tell),
                     };
                     after(word, note.value, false).and_then(|()| after(mark, MARKED, true)).map_err(failed)?;

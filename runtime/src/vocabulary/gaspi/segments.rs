@@ -267,8 +267,13 @@ impl Process {
     /// of processes that live is in flight to it.
     ///
     /// # Errors
-    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] if that wait fails: memory of the program must then stay.
+    /// [`codes::NOINIT`]; [`codes::INV_SEG`]; [`codes::ERROR`] in a forked child, and if that wait fails: memory of the program must
+    /// then stay.
     pub fn segment_delete(&self, segment: SegmentId) -> Result<()> {
+        // A thread of the parent that used the segment's notifications at the fork never ends its use in the child.
+        if self.monitor.process() != std::process::id() {
+            return Err(Code(codes::ERROR));
+        }
         {
             let Held { state, .. } = &mut *self.monitor.enter()?;
             state.check_works()?;

@@ -397,7 +397,12 @@ mod tests {
             posts.wait();
             // SAFETY: the child allocates nothing, and ends.
             let child = unsafe { libc::fork() };
-            assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
+            let error = std::io::Error::last_os_error();
+            if child < 0 {
+                // The scope waits for the thread.
+                forked.wait();
+                panic!("no child: {error}");
+            }
             if child == 0 {
                 // SAFETY: no preconditions. A child that waits ends by the signal.
                 unsafe { libc::alarm(30) };
@@ -407,8 +412,9 @@ mod tests {
             }
             let mut status = 0;
             // SAFETY: our own child, and a place for its status.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
             forked.wait();
+            assert_eq!(ended, child);
             status
         });
         assert_eq!(status, 0, "the child was not refused; 14 is SIGALRM: it waits");
