@@ -3,7 +3,7 @@
 use bellwether_runtime::transport::sim::{Config, Requests};
 use bellwether_runtime::{Error, Result};
 
-use super::{is_full, job};
+use super::job;
 
 /// What the ranks do one after the other, as counted.
 const PHASES: [Phase; 5] = [
@@ -113,16 +113,6 @@ fn steps_grow_as_the_logarithm(sizes: &[usize], phases: usize) {
 #[test]
 fn a_thousand_ranks_run_a_world_in_logarithmic_steps() {
     steps_grow_as_the_logarithm(&[8, 64, 65, 1000], PHASES.len());
-}
-
-/// The barrier and the reductions only, and only where all sizes are asked for: 4,096 threads take their time.
-#[test]
-fn four_thousand_ranks_take_logarithmic_steps() {
-    if is_full() {
-        steps_grow_as_the_logarithm(&[4096], 3);
-    } else {
-        println!("nothing is run: 4,096 ranks need ROWS_FULL");
-    }
 }
 
 #[test]
