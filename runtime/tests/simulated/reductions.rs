@@ -88,7 +88,7 @@ fn many_ranks_at_two_places_take_logarithmic_steps() {
             let before = job.network().requests(world.rank()).count;
             let mut map = [map_of(world.rank())];
             match world.rank() % 2 {
-                0 => world.allreduce(&mut map, |a, b| after(a, b)).expect("all reduce"),
+                0 => world.allreduce(&mut map, after).expect("all reduce"),
                 _ => world.allreduce(&mut map, after).expect("all reduce"),
             }
             requests.push(job.network().requests(world.rank()).count - before);
@@ -118,7 +118,7 @@ fn an_operator_panics_where_many_are_at_two_places() {
             let mut values = [1];
             let outcome = catch_unwind(AssertUnwindSafe(|| match world.rank() == odd {
                 true => world.allreduce(&mut values, add),
-                false => world.allreduce(&mut values, |a, b| add(a, b)),
+                false => world.allreduce(&mut values, add),
             }));
             match outcome {
                 Err(_) => assert_eq!((world.rank(), values), (panics, [1])),
