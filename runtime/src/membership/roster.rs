@@ -690,8 +690,8 @@ impl JobMemory {
     }
 
     /// `own` panics, and is about to end. If it gives up, another rank panicked before, and no rank `is_lost` yet, this waits for the end of
-    /// that rank, as [`JobMemory::await_panic`]: the others are then told of it. If there is no such end, and no rank was missed, `own`
-    /// counts as one that panicked first.
+    /// that rank, as [`JobMemory::await_panic`], so that errors at other ranks name that rank. If that rank does not end, and no rank was
+    /// missed, `own` counts as one that panicked first.
     #[cold]
     pub fn await_first_panic(&self, own: usize, is_lost: impl Fn() -> bool) {
         // A rank that panicked first does not wait: no two ranks wait for each other.

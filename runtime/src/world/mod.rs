@@ -641,7 +641,7 @@ impl Drop for World {
             self.engine.await_first_panic();
             self.engine.job.mark_lost(self.engine.rank, Loss::Panicked);
         } else {
-            // After `finish` nobody misses anybody.
+            // After `finish` no rank is missed: all have agreed to leave.
             if !self.engine.job.is_leaving(self.engine.rank) {
                 self.engine.miss_suspect();
             }

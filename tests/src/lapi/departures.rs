@@ -306,8 +306,8 @@ unsafe extern "C-unwind" fn wait_in_vain(handle: *mut Handle, held: *mut c_void)
 }
 
 /// The program of one of three tasks. Task 2 sends four messages and leaves. Once they have come they need longer than it takes to find that
-/// nothing more comes: message 1 is dropped meanwhile, and the completion handlers of messages 2 and 3 run long. That of
-/// message 4 waits for task 2 itself, and is told of the loss. Task 0 gets all four.
+/// nothing more comes: message 1 is dropped meanwhile, and the completion handlers of messages 2 and 3 run long. The
+/// completion handler of message 4 waits for a counter that only task 2 could move: its wait ends with the loss. Task 0 gets all four messages.
 ///
 /// # Panics
 /// If something of this does not hold.
