@@ -36,8 +36,9 @@ pub struct Symmetric<T> {
     reach: usize,
     /// The ranks whose part this process stores to and loads from directly: the first rank, and the number of ranks.
     mapped: [usize; 2],
-    /// Every rank below this one is in `mapped`: a comparison with it needs no subtraction. 0 on nodes other than the first.
-    low: usize,
+    /// This array at each rank that is in `mapped`, if those begin with rank 0: a put or get of one element takes one load in place of a
+    /// multiplication and an addition. Empty on nodes other than the first.
+    parts: OneThread<Box<[*mut T]>, World>,
     len: usize,
     elements: PhantomData<T>,
 }
@@ -96,14 +97,15 @@ impl<T> Symmetric<T> {
     #[inline(always)]
     pub(super) fn over(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
-        let base = engine.node.origin().wrapping_add(block.offset).cast();
+        let base: *mut T = engine.node.origin().wrapping_add(block.offset).cast();
         let (stride, reach, mapped) =
             (1 << engine.node.stride_log2(), engine.routes.processor_atomics(), engine.routes.stores());
         let low = if mapped.start == 0 { mapped.len() } else { 0 };
+        let parts = (0..low).map(|rank| base.wrapping_byte_add(rank * stride)).collect();
         let mapped = [mapped.start, mapped.len()];
         let elements = PhantomData;
-        let (engine, base) = (OneThread::new(engine), OneThread::new(base));
-        Symmetric { block, engine, base, stride, reach, mapped, low, len, elements }
+        let (engine, base, parts) = (OneThread::new(engine), OneThread::new(base), OneThread::new(parts));
+        Symmetric { block, engine, base, stride, reach, mapped, parts, len, elements }
     }
 
     /// The progress of the rank that holds this.
@@ -139,12 +141,18 @@ impl<T: Pod> Symmetric<T> {
         self.len == 0
     }
 
+    /// This array in the slot of `rank`: slots lie a stride apart, and the array at the same offset in each.
+    #[inline(always)]
+    fn part(&self, rank: usize) -> *mut T {
+        self.base.wrapping_byte_add(rank * self.stride)
+    }
+
     /// # Safety
     /// `rank` is below the number of ranks, and `index` at most the length.
     #[inline(always)]
     unsafe fn at(&self, rank: usize, index: usize) -> *mut T {
-        // SAFETY: slots lie a stride apart, and the array at the same offset in each.
-        unsafe { self.base.wrapping_byte_add(rank * self.stride).add(index) }
+        // SAFETY: inside the array, or at its end.
+        unsafe { self.part(rank).add(index) }
     }
 
     /// Writes one element at `rank`.
@@ -155,17 +163,20 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     pub fn put(&self, rank: usize, index: usize, value: T) -> Result<()> {
         // Each check has a cold call of its own. The compiler would merge branches to the same call, which adds instructions to the hot path.
-        if rank >= self.low {
+        let part = if let Some(part) = self.parts.get(rank) {
+            *part
+        } else {
             cold_path();
             if !self.is_mapped(rank) {
                 return self.put_one_remote(rank, index, value).map_or(Ok(()), |error| Err(*error));
             }
-        }
+            self.part(rank)
+        };
         if index >= self.len {
             return Err(*self.beyond("put", rank, index));
         }
         // SAFETY: in range, as just checked; elements are aligned and only touched through `copy`.
-        unsafe { copy::store(self.at(rank, index), value) };
+        unsafe { copy::store(part.add(index), value) };
         Ok(())
     }
 
@@ -177,17 +188,20 @@ impl<T: Pod> Symmetric<T> {
     #[inline(always)]
     pub fn get(&self, rank: usize, index: usize) -> Result<T> {
         // Two cold calls, as in `put`.
-        if rank >= self.low {
+        let part = if let Some(part) = self.parts.get(rank) {
+            *part
+        } else {
             cold_path();
             if !self.is_mapped(rank) {
                 return self.get_one_remote(rank, index).map_err(|error| *error);
             }
-        }
+            self.part(rank)
+        };
         if index >= self.len {
             return Err(*self.beyond("get", rank, index));
         }
         // SAFETY: as in `put`.
-        Ok(unsafe { copy::load(self.at(rank, index)) })
+        Ok(unsafe { copy::load(part.add(index)) })
     }
 
     /// Writes one element at `rank`, then rings `bell` there: a rank that sees the ring sees the element.

@@ -1,12 +1,15 @@
 //! Ghost layers: elements of the neighbours, kept around what a rank has, and renewed by an exchange.
 
 mod direct;
+mod trial;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use bellwether_runtime::{Bell, Error, Pod, Result, Symmetric, World};
 
 use self::direct::Direct;
+use self::trial::{Trial, Way};
 use super::index::Region;
 use super::{GlobalArray, Layout, Local};
 
@@ -72,7 +75,8 @@ struct Route<const D: usize> {
 /// neighbours began n - 1, so they have finished n - 2 and emptied the half that exchange n uses. A rank rings a bell again only
 /// when all have rung it: no rank is two exchanges ahead of a neighbour.
 ///
-/// Where a rank starts and finishes an exchange in one call, its neighbours may read its border in place ([`direct`]).
+/// Where a rank starts and finishes an exchange in one call, its neighbours may read its border in place ([`direct`]), if that is the
+/// faster way ([`trial`]).
 pub(super) struct Halo<T, const D: usize> {
     pub(super) ghosts: Ghosts<D>,
     inbox: Symmetric<T>,
@@ -84,6 +88,7 @@ pub(super) struct Halo<T, const D: usize> {
     neighbours: u64,
     started: u64,
     finished: u64,
+    trial: Trial,
     /// The words of borders that neighbours copy, which `routes` point to.
     _words: Symmetric<u64>,
     /// Room to pack borders that are not contiguous.
@@ -175,7 +180,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
 
     /// Renews all ghost layers: starts an exchange and finishes it. A neighbour on the same node may copy this rank's border from where it is
     /// while the call waits, if the border has lines of 64 bytes or more; other borders are copied twice, as by
-    /// [`GlobalArray::start_exchange`].
+    /// [`GlobalArray::start_exchange`]. Which of the two is faster depends on the processor: both are tried now and then.
     ///
     /// # Errors
     /// As [`GlobalArray::start_exchange`] and [`Pending::finish`].
@@ -299,6 +304,7 @@ impl<T: Pod, const D: usize> Halo<T, D> {
             neighbours,
             started: 0,
             finished: 0,
+            trial: Trial::new(),
             _words: words,
             packed: Vec::new(),
         })
@@ -341,6 +347,16 @@ impl<T: Pod, const D: usize> Halo<T, D> {
     }
 
     fn exchange(&mut self, array: &mut GlobalArray<T, D, Local>) -> Result<()> {
+        match self.trial.choose(self.started + 1, Instant::now) {
+            Way::Direct => self.exchange_directly(array),
+            Way::Inbox => {
+                self.send(array, false)?;
+                self.receive(array)
+            }
+        }
+    }
+
+    fn exchange_directly(&mut self, array: &mut GlobalArray<T, D, Local>) -> Result<()> {
         // Neighbours may be reading the border when a handler panics.
         let exchanged = catch_unwind(AssertUnwindSafe(|| {
             self.send(array, true)?;
