@@ -1,6 +1,6 @@
 //! The local phase: this rank's part as a slice.
 
-use bellwether_runtime::{Placed, Pod, Result};
+use bellwether_runtime::{Placed, Pod, Result, Symmetric};
 
 use super::index::Region;
 use super::layout::Layout;
@@ -115,11 +115,26 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// # Panics
     /// If one of the ranges is not in its box.
     pub(super) fn copy_line(&mut self, here: [usize; D], count: usize, rank: usize, there: usize) {
+        self.with_line(here, count, |memory, line| memory.get_slice(rank, there, line))
+            .expect("mapped memory, and a range inside it");
+    }
+
+    /// Gives `change` the memory, and `count` elements of the local box that begin at `here`. Other ranks may read other elements of this box
+    /// meanwhile.
+    ///
+    /// # Panics
+    /// If they are not in the box.
+    pub(super) fn with_line<R>(
+        &mut self,
+        here: [usize; D],
+        count: usize,
+        change: impl FnOnce(&Symmetric<T>, &mut [T]) -> R,
+    ) -> R {
         let at = self.place(&here);
         assert!(at + count <= self.local_len(), "{count} elements from {at} on");
         // SAFETY: a part of the box, as just checked; exclusive as in `local_mut`.
         let line = unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr_range().start.add(at), count) };
-        self.memory.get_slice(rank, there, line).expect("mapped memory, and a range inside it");
+        change(&self.memory, line)
     }
 
     pub(super) fn lines_of_mut(&mut self, region: Region<D>) -> impl Iterator<Item = ([usize; D], &mut [T])> {

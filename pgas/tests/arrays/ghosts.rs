@@ -194,6 +194,22 @@ fn a_handler_that_panics_in_an_exchange_leaves_its_neighbours_whole() {
 }
 
 #[test]
+fn a_rank_that_has_left_exchanges_no_more() {
+    let ranks = bellwether::Threads::new(2).build(|builder| -> Result<()> {
+        let world = builder.start()?;
+        let mut line = long_line(&world)?;
+        line.exchange()?;
+        if world.rank() == 1 {
+            drop(world);
+            says(line.exchange(), &["exchange", "has left"]);
+            says(line.start_exchange().map(drop), &["start_exchange", "has left"]);
+        }
+        Ok(())
+    });
+    ranks.expect("ranks start").into_iter().for_each(|result| result.expect("runs"));
+}
+
+#[test]
 fn ghosts_live_through_phases_and_other_calls() {
     everywhere("ghosts and phases", |world| {
         let n = world.size();

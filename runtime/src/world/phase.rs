@@ -157,3 +157,27 @@ impl<T> Deref for Lent<'_, T> {
         &self.array
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::error::Result;
+    use crate::transport::rigs::allocations;
+
+    #[test]
+    fn a_use_of_a_pointer_allocates_nothing() {
+        let ranks = crate::Threads::new(2).run(|world| -> Result<u64> {
+            let array = world.alloc::<u64>(8)?;
+            let (number, generation) = array.identity();
+            world.barrier()?;
+            let before = allocations();
+            for value in 0..100 {
+                // SAFETY: dropped at once; the array lives longer.
+                let lent = unsafe { world.lend::<u64>("a test", 1, number, generation) }?;
+                lent.put(1, 3, value)?;
+                lent.get(1, 3)?;
+            }
+            Ok(allocations() - before)
+        });
+        assert!(ranks.expect("runs").into_iter().all(|count| count.expect("runs") == 0));
+    }
+}

@@ -245,6 +245,12 @@ impl Progress {
         loss.is_some_and(|loss| !matches!(loss, Loss::Overdue | Loss::Disconnected))
     }
 
+    /// Whether this rank has left, or counts as gone: its world was dropped.
+    #[doc(hidden)]
+    pub fn has_left(&self) -> bool {
+        self.engine.job.loss(self.engine.rank).is_some()
+    }
+
     /// The settings of this rank.
     pub fn settings(&self) -> &Settings {
         &self.engine.settings

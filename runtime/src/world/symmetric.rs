@@ -37,7 +37,7 @@ pub struct Symmetric<T> {
     /// The ranks whose part this process stores to and loads from directly: the first rank, and the number of ranks.
     mapped: [usize; 2],
     /// This array at each rank that is in `mapped`, if those begin with rank 0: a put or get of one element takes one load in place of a
-    /// multiplication and an addition. Empty on nodes other than the first.
+    /// multiplication and an addition. Empty on nodes other than the first, and in an array that a pointer borrows.
     parts: OneThread<Box<[*mut T]>, World>,
     len: usize,
     elements: PhantomData<T>,
@@ -88,24 +88,34 @@ impl World {
         let too_many = || wrong(format!("{len} elements of {} bytes exceed the address space", size_of::<T>()));
         let asked = Asked::data::<T>(Kind::Allocate, len);
         let block = self.allocate_aligned(asked, bytes.ok_or_else(too_many)?, align, "alloc")?;
-        Ok(Symmetric::over(block, Rc::clone(self.engine()), len))
+        Ok(Symmetric::over(block, Rc::clone(self.engine()), len).with_parts())
     }
 }
 
 impl<T> Symmetric<T> {
-    /// An array of `len` elements over `block`, which has room for at least as many.
+    /// An array of `len` elements over `block`, which has room for at least as many. Allocates nothing: each use of a global pointer
+    /// makes one.
     #[inline(always)]
     pub(super) fn over(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
         const { assert!(align_of::<T>() <= LINE, "elements are aligned to at most a cache line") };
         let base: *mut T = engine.node.origin().wrapping_add(block.offset).cast();
         let (stride, reach, mapped) =
             (1 << engine.node.stride_log2(), engine.routes.processor_atomics(), engine.routes.stores());
-        let low = if mapped.start == 0 { mapped.len() } else { 0 };
-        let parts = (0..low).map(|rank| base.wrapping_byte_add(rank * stride)).collect();
+        let parts = Box::default();
         let mapped = [mapped.start, mapped.len()];
         let elements = PhantomData;
         let (engine, base, parts) = (OneThread::new(engine), OneThread::new(base), OneThread::new(parts));
         Symmetric { block, engine, base, stride, reach, mapped, parts, len, elements }
+    }
+
+    /// With the addresses of the parts, where the mapped ranks begin with rank 0.
+    fn with_parts(mut self) -> Symmetric<T> {
+        let [first, count] = self.mapped;
+        if first == 0 {
+            let parts = (0..count).map(|rank| self.base.wrapping_byte_add(rank * self.stride)).collect();
+            self.parts = OneThread::new(parts);
+        }
+        self
     }
 
     /// The progress of the rank that holds this.

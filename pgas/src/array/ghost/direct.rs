@@ -114,7 +114,7 @@ impl<const D: usize> Direct<D> {
             } else {
                 std::thread::yield_now();
                 yields += 1;
-                // Only an end is one: a rank that is late, or out of reach of a network, may still read.
+                // Only an end is one: a rank that is late, or out of reach of a network, may still read. One that has left begins no exchange.
                 if yields % YIELDS == 0 && progress.has_ended(self.rank) {
                     return;
                 }

@@ -210,6 +210,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         let mut panicked = None;
         let done = progress.within(call, || {
             progress.check_own(call)?;
+            if progress.has_left() {
+                let why = "this rank has left: its world was dropped".into();
+                return Err(Error::InvalidArgument { operation: call, why });
+            }
             catch_unwind(AssertUnwindSafe(|| step(&mut halo, self))).unwrap_or_else(|panic| {
                 panicked = Some(panic);
                 Ok(())
@@ -336,10 +340,11 @@ impl<T: Pod, const D: usize> Halo<T, D> {
             {
                 continue;
             }
-            let mut from = turn + route.from;
-            for (_, line) in array.lines_of_mut(route.receive) {
-                self.inbox.read(from, line);
-                from += line.len();
+            let (mut from, count) = (turn + route.from, route.receive.extents[D - 1]);
+            for here in route.receive.lines() {
+                // Line by line: a neighbour may be reading a border of the box.
+                array.with_line(here, count, |_, line| self.inbox.read(from, line));
+                from += count;
             }
         }
         self.finished += 1;

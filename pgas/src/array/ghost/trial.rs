@@ -54,13 +54,16 @@ impl Trial {
             self.tried = Some((way, now));
             return way;
         }
-        // The median: some wait for a neighbour that comes late.
-        let [direct, inbox] = self.took.each_mut().map(|took| {
-            took.sort_unstable();
-            took.get(took.len() / 2).copied().unwrap_or(Duration::MAX)
-        });
+        // Where the program made the others in two calls, one way was not tried.
+        if self.took.iter().all(|took| !took.is_empty()) {
+            // The median: some wait for a neighbour that comes late.
+            let [direct, inbox] = self.took.each_mut().map(|took| {
+                took.sort_unstable();
+                took[took.len() / 2]
+            });
+            self.faster = if direct <= inbox { Way::Direct } else { Way::Inbox };
+        }
         self.took.iter_mut().for_each(Vec::clear);
-        self.faster = if direct <= inbox { Way::Direct } else { Way::Inbox };
         self.faster
     }
 }
@@ -84,5 +87,15 @@ mod tests {
             }
         }
         assert_eq!(taken, [[TRIED, AGAIN - TRIED], [AGAIN - TRIED, TRIED], [TRIED, AGAIN - TRIED]]);
+    }
+
+    #[test]
+    fn a_way_that_was_not_tried_changes_nothing() {
+        for way in [Way::Direct, Way::Inbox] {
+            let (mut trial, now) = (Trial { faster: way, ..Trial::new() }, Instant::now());
+            // The first are made in two calls.
+            (TRIED..2 * TRIED + 1).for_each(|round| _ = trial.choose(round + 1, || now));
+            assert_eq!(trial.faster, way);
+        }
     }
 }
