@@ -86,6 +86,9 @@ fn the_address_sanitizer_finds_nothing() {
     rows.on_each_prints_one(Program::launched, &[2], &["DIRECTORY"], all_rows);
     let misuse = compile("cc", &flags, "cheetah_misuse.c", Link::Shared);
     assert_eq!(misuse.launched(2, &[]).expect_success().stdout, "all codes: 2 contexts\n");
+    misuse.launched(2, &["function"]).expect_success();
+    let guides = compile("cc", &flags, "../../../docs/programs/cheetah.c", Link::Shared);
+    assert_eq!(guides.launched(2, &[]).expect_success().stdout, "sum 1\n");
 }
 
 #[test]

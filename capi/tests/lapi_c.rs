@@ -142,7 +142,11 @@ fn the_address_sanitizer_finds_nothing() {
         program.on_each(Program::launched, &[2], &[], |tasks| format!("{name}: {tasks} tasks"));
     }
     let misuse = compile("cc", &flags, "lapi_misuse.c", Link::Shared);
-    assert_eq!(misuse.launched(2, &["unset"]).expect_success().stdout, "unset: an error at both ends\n");
+    for way in ["unset", "place"] {
+        assert_eq!(misuse.launched(2, &[way]).expect_success().stdout, format!("{way}: an error at both ends\n"));
+    }
+    let guides = compile("cc", &flags, "../../../docs/programs/lapi.c", Link::Shared);
+    assert_eq!(guides.launched(2, &[]).expect_success().stdout, "sum 1\n");
     let ways = compile("cc", &flags, "lapi_life.c", Link::Shared);
     for way in ["early", "destructor", "again", "threads"] {
         life(way, 2, &ways.launched(2, &[way]).expect_success());

@@ -283,7 +283,7 @@ pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
     let other = (from + 1) % super::query(handle, raw::query::NUM_TASKS) as u32;
     let (null, none) = (std::ptr::null(), std::ptr::null());
     // SAFETY: all is valid.
-    unsafe {
+    let codes = unsafe {
         vec![
             raw::waitcntr(handle, counter, 0, &mut value),
             raw::probe(handle),
@@ -294,7 +294,10 @@ pub(super) fn calls(handle: Handle, from: u32) -> Vec<i32> {
             raw::amsend(handle, from, TAKE, null, 0, null, 0, none, none, none),
             raw::amsend(handle, other, TAKE, null, 0, null, 0, counter, counter, counter),
         ]
-    }
+    };
+    // The origin counter of a message that is sent has moved when the call returns.
+    assert_eq!(counter.value() != 0, codes[7] == codes::SUCCESS, "no counter moves where a call is refused");
+    codes
 }
 
 /// The codes of [`calls`] where nothing may be called.

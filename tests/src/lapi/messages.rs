@@ -333,7 +333,11 @@ pub(super) fn l12(task: &Task) {
             let mut expected = REFUSED;
             expected[6] = codes::SUCCESS;
             expected[7] = if n > 1 { codes::INVALID_SEND_REPLY_TGT } else { codes::SUCCESS };
-            assert_eq!(lock(&seen).done_codes[1..], expected, "it may neither wait nor enter a collective");
+            let seen = lock(&seen);
+            assert_eq!(seen.done_codes[1..], expected, "it may neither wait nor enter a collective");
+            // The other messages have a header.
+            let sent = seen.calls.iter().filter(|call| call.header_len == 0).count();
+            assert_eq!(sent, if n > 1 { 1 } else { 2 }, "nothing of what was refused");
         }
     });
 }

@@ -29,6 +29,7 @@ pub(super) fn a_panic(task: &Task) {
         while raw::probe(handle) != codes::HANDLER_PANICKED {
             std::thread::yield_now();
         }
+        told(n - 1);
     }
     if me == n - 1 {
         super::watchdog::at("a panic");
@@ -44,9 +45,19 @@ pub(super) fn a_panic(task: &Task) {
     }
     if n == 1 {
         while raw::probe(handle) != codes::HANDLER_PANICKED {}
+        told(0);
     }
     gfence(handle);
     task.term(handle);
+}
+
+/// The last code came with task, handler and place of the panic at task `at`.
+fn told(at: usize) {
+    let Failure { what, task, text, .. } = Failure::last(codes::HANDLER_PANICKED).expect("it has a text");
+    assert_eq!((what, task), (What::Message, Some(at)), "{text}");
+    for part in [&format!("rank {at}: "), "`header handler 1`", "handlers.rs:", ": message 3 is not wanted"] {
+        assert!(text.contains(part), "{part:?} in {text:?}");
+    }
 }
 
 /// Completion handlers panic, on the handler thread and inline: the origin gets an error with task, handler and place. The target gets it

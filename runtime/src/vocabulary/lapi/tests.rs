@@ -1,19 +1,27 @@
 //! Departures of tasks, failed places and malformed messages, in the books of a task: what no call of a program shows by itself.
 
 use std::ffi::c_void;
-use std::ptr::null;
+use std::ptr::{null, null_mut, without_provenance};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::domain::{Domain, enter_outside, wait};
 use super::event::Event;
 use super::failure::Failure;
-use super::{Counter, Lapi, Signal, codes, kind, port, raw};
-use crate::Threads;
+use super::raw::{CompletionHandler, Handle, ReturnInfo};
+use super::{Answer, Code, Counter, Lapi, Signal, codes, kind, port, raw};
 use crate::error::Loss;
+use crate::{Settings, Threads, Transport};
 
 /// Runs a program of every task in polling mode.
 fn run(tasks: usize, program: impl Fn(&Lapi) + Sync) {
-    let job = Threads::new(tasks).deadline(Duration::from_secs(60));
+    run_with(tasks, Settings::default(), program);
+}
+
+/// As [`run`], with settings.
+fn run_with(tasks: usize, settings: Settings, program: impl Fn(&Lapi) + Sync) {
+    let job = Threads::new(tasks).settings(settings).deadline(Duration::from_secs(60));
     // No task begins while another is in the fence, which would tell it of errors.
     let begin = Barrier::new(tasks);
     let ran = job.build(|builder| {
@@ -133,5 +141,109 @@ fn a_malformed_barrier_message_is_told_and_not_counted() {
         for _ in 0..2 {
             lapi.gfence().expect("its rounds have come whole");
         }
+    });
+}
+
+/// Whether all tasks but task 0 have left.
+fn others_left(domain: &Domain) -> bool {
+    let job = &domain.world.engine().job;
+    (1..domain.world.size()).all(|task| job.loss(task) == Some(Loss::Left))
+}
+
+/// Longer than a turn of a wait.
+const LONG: Duration = Duration::from_millis(2);
+
+/// Over TCP a poll delivers a part of what the tasks sent before they left. The wait's turns are over after each poll, and it gets all.
+#[test]
+fn a_turn_that_ends_amid_messages_has_not_found_that_nothing_comes() {
+    const TASKS: usize = 9;
+    // Few enough that a task can send all before this one polls; of all together a poll delivers a part.
+    const EACH: i32 = 40;
+    const ALL: i32 = EACH * (TASKS as i32 - 1);
+    let settings = Settings { transport: Transport::Tcp, spin: Some(0), ..Settings::default() };
+    let (begin, sent) = (Barrier::new(TASKS), AtomicUsize::new(0));
+    run_with(TASKS, settings, |lapi| {
+        let arrived = Arc::new(Counter::new());
+        lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.target_event(1, &arrived).expect("an index of the table");
+        lapi.gfence().expect("all are there");
+        begin.wait();
+        if lapi.rank() != 0 {
+            (0..EACH).for_each(|_| lapi.message(0, 1).data(vec![1; 8]).target(1).send().expect("sends"));
+            sent.fetch_add(1, Ordering::Release);
+            return;
+        }
+        while sent.load(Ordering::Acquire) != TASKS - 1 {
+            std::thread::yield_now();
+        }
+        // They leave when they know that all has arrived, which takes a poll or two.
+        let mut patience = Duration::from_millis(500);
+        let entered = enter_outside(lapi.number()).expect("a handle");
+        let waited = wait(entered, "a test", |domain| {
+            let begun = Instant::now();
+            while begun.elapsed() < LONG || arrived.value() != 0 && begun.elapsed() < patience && !others_left(domain) {
+                std::thread::yield_now();
+            }
+            patience -= patience.min(begun.elapsed());
+            arrived.take(ALL)
+        });
+        assert_eq!(waited, Ok(0), "of {ALL}: {} have come", arrived.value());
+        assert_eq!(lapi.wait(&arrived, 1), Err(Code(codes::PEER_LOST)), "all others have left");
+    });
+}
+
+/// How often a wait has asked whether it is over.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Drops its message until the first poll of a wait is over.
+unsafe extern "C-unwind" fn drop_in_the_poll(
+    _: *mut Handle,
+    _: *mut c_void,
+    _: *mut u32,
+    info: *mut u64,
+    _: *mut Option<CompletionHandler>,
+    _: *mut *mut c_void,
+) -> *mut c_void {
+    if ASKED.load(Ordering::Acquire) < 2 {
+        // SAFETY: LAPI passes a valid pointer.
+        unsafe { (*info.cast::<ReturnInfo>()).ctl_flags = raw::DROP_PKT };
+    }
+    null_mut()
+}
+
+/// The limit of a turn passes, and what follows, to see that nothing comes, brings the message of a task that has left.
+#[test]
+fn a_message_after_the_limit_of_a_turn_ends_the_wait() {
+    static MOVED: Counter = Counter::new();
+    // One poll in a turn.
+    let settings = Settings { spin: Some(0), ..Settings::default() };
+    let begin = Barrier::new(2);
+    run_with(2, settings, |lapi| {
+        let handle = lapi.number();
+        // SAFETY: a header handler.
+        let set = unsafe { raw::addr_set(handle, drop_in_the_poll as *const () as usize, 2) };
+        assert_eq!(set, codes::SUCCESS);
+        lapi.gfence().expect("both have the handler");
+        begin.wait();
+        if lapi.rank() == 1 {
+            let (message, none) = (without_provenance(2), null());
+            // SAFETY: there is no data, and the counter is static.
+            let sent = unsafe { raw::amsend(handle, 0, message, null(), 0, null(), 0, &MOVED, none, none) };
+            assert_eq!(sent, codes::SUCCESS);
+            return;
+        }
+        let is_dropped = |domain: &Domain| !domain.transfers.dropped.borrow().is_empty();
+        while !port::enter(handle).is_ok_and(|domain| others_left(&domain) && is_dropped(&domain)) {
+            assert_eq!(raw::probe(handle), codes::SUCCESS);
+            std::thread::yield_now();
+        }
+        // What polls without result note twice: task 0 is alone.
+        (0..2).for_each(|_| assert_eq!(raw::probe(handle), codes::SUCCESS));
+        let waited = wait(enter_outside(handle).expect("a handle"), "a test", |_| {
+            ASKED.fetch_add(1, Ordering::Release);
+            std::thread::sleep(LONG);
+            MOVED.take(1)
+        });
+        assert_eq!((waited, MOVED.value()), (Ok(0), 0));
     });
 }
