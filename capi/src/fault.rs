@@ -72,7 +72,7 @@ impl From<Error> for Fault {
             Error::InvalidArgument { .. } | Error::Setting { .. } => Code::Argument,
             _ => Code::System,
         };
-        Fault { code, text: error.to_string() }
+        Fault { code, text: error.without_place().to_string() }
     }
 }
 
@@ -131,6 +131,23 @@ mod tests {
     fn text() -> String {
         // SAFETY: a text of this thread, valid until the next call that fails.
         unsafe { CStr::from_ptr(cheetah_error_string()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn errors_have_no_line_of_this_library() {
+        let faults = bellwether_runtime::threads(2, |world| {
+            let put = world.alloc::<u64>(1).and_then(|place| place.put(7, 0, 1)).expect_err("no rank 7");
+            // The other one leaves.
+            let left = if world.rank() == 0 { world.barrier().err() } else { None };
+            [Some(put), left]
+                .into_iter()
+                .flatten()
+                .map(|error| Fault::from(error).text().to_owned())
+                .collect::<Vec<_>>()
+        });
+        let texts = faults.expect("the ranks start").concat();
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        assert!(texts.iter().all(|text| text.contains("rank ") && !text.contains("called at")), "{texts:?}");
     }
 
     #[test]

@@ -569,10 +569,11 @@ impl Error {
         self.without_place().at(place)
     }
 
-    /// The error without the place of its call.
+    /// The error without the place of its call. For bindings: a program in C would be told a line of the binding.
+    #[doc(hidden)]
     #[cold]
     #[inline(never)]
-    fn without_place(mut self) -> Error {
+    pub fn without_place(mut self) -> Error {
         match &mut self {
             Error::PeerLost { doing, .. }
             | Error::TimedOut { doing, .. }

@@ -16,7 +16,8 @@ needs `-x NAME`. A value without a meaning is an error at the start. An unknown 
 warning that names the nearest setting.
 
 `bellwether info` shows each setting with its value and says where the value comes from. In code, `World::builder()` takes a
-`Settings` value.
+`Settings` value. Ranks that are threads, and simulated ranks, do not read the environment: `Threads::settings` and
+`Simulated::settings` set theirs.
 
 Sizes are bytes, or have a unit: `4096`, `64KiB`, `2GiB`. *Each rank* means that every rank may use that much.
 ";

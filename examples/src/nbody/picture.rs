@@ -16,6 +16,8 @@ const LEFT: u32 = 76;
 const BELOW: u32 = 60;
 const ABOVE: u32 = 44;
 const RIGHT: u32 = 24;
+/// Of those on the left, outside the axis's name: letters reach beyond its box.
+const EDGE: u32 = 12;
 
 /// Draws bodies as lights on a dark ground, with axes, as an SVG image. It shows -2.5 to 2.5 in x and y; bodies farther out
 /// are not seen.
@@ -48,8 +50,9 @@ fn axes(root: &Area<'_>, title: &str) -> DrawResult {
     let mut chart = ChartBuilder::on(root)
         .margin_top(ABOVE)
         .margin_right(RIGHT)
+        .margin_left(EDGE)
         .x_label_area_size(BELOW)
-        .y_label_area_size(LEFT)
+        .y_label_area_size(LEFT - EDGE)
         .build_cartesian_2d(-HALF..HALF, -HALF..HALF)?;
     chart
         .configure_mesh()
@@ -130,6 +133,7 @@ mod tests {
             let labels = svg.lines().filter(|line| line.trim() == tick).count();
             assert_eq!(labels, 2, "{tick} stands at both axes");
         }
+        assert!(svg.contains(&format!("rotate(270, {EDGE},")), "the name of the axis is inside the picture");
         // The lights lie between the ground and the axes.
         let [ground, lights, axis] = ["<rect", "<image", "<polyline"].map(|what| svg.find(what).expect("it is drawn"));
         assert!(ground < lights && lights < axis);

@@ -156,6 +156,7 @@ fn a_link_leads_to_the_file_and_what_is_no_file_stays() {
         assert_eq!(again.sum(world)?, array.sum(world)?);
         says(array.save_npy(world, &nowhere), &["nowhere", "No such file"]);
         says(array.save_npy(world, &socket), &["socket", "a device, a pipe or a socket"]);
+        says(array.save_npy(world, folder.path()), &["it is a folder; name a file in it"]);
         assert!(nowhere.is_symlink() && !socket.is_file() && socket.exists());
         world.barrier()?;
         drop(listener);

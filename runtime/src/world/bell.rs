@@ -34,13 +34,12 @@ impl World {
     /// As [`World::alloc`].
     #[track_caller]
     pub fn bell(&self) -> Result<Bell> {
-        (|| -> Result<Bell> {
+        self.engine.within("bell", || {
             let block = self.allocate(WORDS_LEN, "bell")?;
             // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
             let words = unsafe { Words::new(self.engine(), block.offset) };
             Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
-        })()
-        .placed_here()
+        })
     }
 }
 

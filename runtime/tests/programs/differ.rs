@@ -35,6 +35,13 @@ fn a_segment_of_all_beside_another_call() {
     });
 }
 
+#[test]
+fn a_bell_beside_another_call() {
+    told(2, &["an allocation", concat!("in `bell`, called at ", file!())], |world| {
+        if world.rank() == 0 { world.bell().map(drop) } else { world.allgather(&[1u8; 3]).map(drop) }
+    });
+}
+
 /// The place of the line after this call.
 #[track_caller]
 fn next_line() -> String {

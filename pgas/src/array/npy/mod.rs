@@ -47,7 +47,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D, Local> {
     /// its own part, so all must see the same folder.
     ///
     /// The file gets its name when all of it is written and on disk; if that fails, what was there before stays. A symbolic
-    /// link is followed; a device, a pipe or a socket is an error.
+    /// link is followed; a folder, a device, a pipe or a socket is an error.
     ///
     /// # Errors
     /// [`Error::Agreed`], on every rank, with the text of the first rank that failed; as [`World::barrier`].
@@ -263,7 +263,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The file that is to be replaced: that at the end of a symbolic link. A device, a pipe or a socket is none.
+/// The file that is to be replaced: that at the end of a symbolic link. A folder, a device, a pipe or a socket is none.
 fn target_of(path: &Path) -> io::Result<PathBuf> {
     let target = match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => std::fs::canonicalize(path)?,
@@ -273,6 +273,7 @@ fn target_of(path: &Path) -> io::Result<PathBuf> {
         Ok(found) if !found.is_file() && !found.is_dir() => {
             Err(io::Error::other("it is a device, a pipe or a socket; name a file, or what is not there yet"))
         }
+        Ok(found) if found.is_dir() => Err(io::Error::other("it is a folder; name a file in it")),
         // What else is wrong is found when the file is made or renamed.
         _ => Ok(target),
     }

@@ -188,6 +188,11 @@ impl Output {
         self.repeats.common()
     }
 
+    /// No two ranks ended with different errors.
+    pub(super) fn is_one_error(&self) -> bool {
+        self.repeats.is_one()
+    }
+
     /// Ends a stream: its unfinished line is finished.
     pub(super) fn close(&mut self, source: Source, rank: usize) {
         let Some(mut stream) = self.streams[source.index()].remove(&rank) else {

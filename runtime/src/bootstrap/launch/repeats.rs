@@ -150,6 +150,11 @@ impl Repeats {
         });
         sorted.collect()
     }
+
+    /// All ranks that ended with an error had the same one.
+    pub(super) fn is_one(&self) -> bool {
+        self.ended.len() == 1
+    }
 }
 
 fn release(words: Option<Words>, out: &mut Vec<u8>) {

@@ -31,13 +31,15 @@ pub(super) fn words(name: &str, cause: &Cause, ranks: &[RankEnd], last_lines: &[
     text
 }
 
-/// Whose the errors are that were shown once: of each, its text and the ranks of `all` that ended with it.
-pub(super) fn common(name: &str, errors: &[(&[u8], Vec<usize>)], all: usize) -> String {
+/// Whose the errors are that were shown once: of each, its text and the ranks of `all` that ended with it. `only`: no rank has shown
+/// another error.
+pub(super) fn common(name: &str, errors: &[(&[u8], Vec<usize>)], only: bool, all: usize) -> String {
     let mut text = String::new();
     for (words, ranks) in errors {
-        let which = match errors {
-            [_] => "the error above".to_string(),
-            _ => {
+        let which = match only {
+            true => "the error above".to_string(),
+            // Another rank's own may stand between that and this line.
+            false => {
                 let first = words.split(|&byte| byte == b'\n').next().unwrap_or_default();
                 format!("the error above that begins \"{}\"", String::from_utf8_lossy(first).trim_end())
             }
@@ -185,12 +187,14 @@ bw: the last lines of its standard error:
 
     #[test]
     fn errors_in_common_are_those_of_all_or_of_some() {
-        assert_eq!(common("bw", &[], 4), "");
+        assert_eq!(common("bw", &[], true, 4), "");
         let all = (b"Error: no\n".as_slice(), vec![0, 1, 2, 3]);
-        assert_eq!(common("bw", std::slice::from_ref(&all), 4), "bw: the error above came on all ranks\n");
+        assert_eq!(common("bw", std::slice::from_ref(&all), true, 4), "bw: the error above came on all ranks\n");
         let some = (b"error: other\r\nmore\n".as_slice(), vec![0, 1, 3]);
-        assert_eq!(common("bw", std::slice::from_ref(&some), 5), "bw: the error above came on ranks 0-1, 3\n");
-        let two = common("bw", &[(all.0, vec![2, 4]), some], 5);
+        assert_eq!(common("bw", std::slice::from_ref(&some), true, 5), "bw: the error above came on ranks 0-1, 3\n");
+        let beside_another = common("bw", std::slice::from_ref(&some), false, 5);
+        assert_eq!(beside_another, "bw: the error above that begins \"error: other\" came on ranks 0-1, 3\n");
+        let two = common("bw", &[(all.0, vec![2, 4]), some], false, 5);
         assert!(two.contains("that begins \"Error: no\" came on ranks 2, 4\n"), "{two}");
         assert!(two.contains("that begins \"error: other\" came on ranks 0-1, 3\n"), "{two}");
     }

@@ -624,7 +624,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             {
                 words += &format!("{}: {fault}\n", spec.name);
             }
-            output.say(report::common(&spec.name, &output.common(), spec.ranks).as_bytes());
+            let common = report::common(&spec.name, &output.common(), output.is_one_error(), spec.ranks);
+            output.say(common.as_bytes());
             output.say(words.as_bytes());
             output.say(unanswered.as_bytes());
         }
