@@ -4,7 +4,7 @@
 //! A test feeds seeded numbers, biased to live allocations; `ci/fuzz` feeds the inputs of a fuzzer.
 
 use bellwether_runtime::memory::copy;
-use bellwether_runtime::{Bell, Pod, Posted, Result, Sum, Symmetric, Team, World};
+use bellwether_runtime::{Bell, Error, Pod, Posted, Result, Sum, Symmetric, Team, World};
 
 use crate::aggregate::{Aggregator, Options};
 use crate::array::{Ghosts, GlobalArray, Layout, Shared};
@@ -223,11 +223,23 @@ impl<'w> Attack<'w> {
         }
     }
 
+    /// The memory of this allocation and generation, if it is shared.
+    fn part(&self, aim: Aim) -> Option<usize> {
+        self.parts.iter().position(|part| (part.block, part.generation) == (aim.block, aim.generation))
+    }
+
+    /// Checks that an access to elements of the slice fails with [`Error::Stale`] if nothing shared has this generation, and only then:
+    /// the null pointer is stale, not out of the bounds of an allocation without bytes.
+    fn check_stale<R>(&self, aim: Aim, result: &Result<R>) {
+        let error = result.as_ref().err();
+        let is_stale = matches!(error, Some(Error::Stale { .. }));
+        assert_eq!(is_stale, self.part(aim).is_none(), "the error of {aim:?}: {error:?}");
+    }
+
     /// Where these elements of the `len` at `aim` begin, if all that is named exists and is shared.
     fn places<T>(&self, aim: Aim, len: u64, indices: Option<Vec<u64>>) -> Option<(usize, Vec<usize>)> {
         let indices = indices.filter(|indices| indices.iter().all(|index| *index < len))?;
-        let named = |part: &Part| (part.block, part.generation) == (aim.block, aim.generation);
-        let part = self.parts.iter().position(named)?;
+        let part = self.part(aim)?;
         let available = (self.parts[part].bytes.get(aim.rank as usize)?.len() / size_of::<T>()) as u64;
         if aim.index > available || len > available - aim.index {
             return None;
@@ -239,6 +251,9 @@ impl<'w> Attack<'w> {
     fn reads<T: Pod>(&mut self, aim: Aim, len: u64, indices: Option<Vec<u64>>, got: Result<Vec<T>>) {
         if indices.as_ref().is_some_and(Vec::is_empty) {
             return;
+        }
+        if indices.as_ref().is_some_and(|indices| indices.iter().all(|index| *index < len)) {
+            self.check_stale(aim, &got);
         }
         let got = got.ok().map(|values| bytemuck::cast_slice::<T, u8>(&values).to_vec());
         let expected = self.places::<T>(aim, len, indices).map(|(part, starts)| {
@@ -253,6 +268,9 @@ impl<'w> Attack<'w> {
     fn writes<T: Pod>(&mut self, aim: Aim, len: u64, indices: Option<Vec<u64>>, value: T, done: Result<()>) {
         if indices.as_ref().is_some_and(Vec::is_empty) {
             return;
+        }
+        if indices.as_ref().is_some_and(|indices| indices.iter().all(|index| *index < len)) {
+            self.check_stale(aim, &done);
         }
         let places = self.places::<T>(aim, len, indices);
         assert_eq!(done.is_ok(), places.is_some(), "wrote {} bytes each of {len} at {aim:?}", size_of::<T>());
@@ -372,6 +390,7 @@ macro_rules! change {
                     }
                 };
                 let (got, new) = new;
+                self.check_stale(aim, &got);
                 assert_eq!(got.ok(), old, "an atomic on {} bytes at {aim:?}", size_of::<$int>());
                 self.counts[usize::from(old.is_none())] += 1;
                 let (Some((part, start)), Some(old)) = (place, old) else { return };

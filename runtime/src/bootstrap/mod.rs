@@ -334,19 +334,29 @@ mod causes {
         })
     }
 
+    /// Whether ranks 0 and 1 count as consequences if rank 0 ended of a panic: the order in which their processes end does not matter.
+    fn are_consequences(code: i32, before: impl FnOnce(&JobMemory)) -> [bool; 2] {
+        let job = OwnedJob::create(2, &Settings::default()).expect("a job");
+        before(&job.memory);
+        job.memory.mark_lost(0, Loss::Panicked);
+        [(0, 101), (1, code)].map(|(rank, code)| Roster(&job.memory).is_consequence(rank, &Ended::Exited(code)))
+    }
+
     #[test]
     fn a_rank_is_the_cause_though_others_panic_because_it_is_gone() {
-        let outcome = beside_a_panic(3, |job| {
+        let exited = |job: &JobMemory| {
             job.mark_lost(1, Loss::Exited(3));
             job.begin_to_panic(0, true);
-        });
-        assert_exited(&outcome, 1, 3);
+        };
+        assert_exited(&beside_a_panic(3, exited), 1, 3);
+        assert_eq!(are_consequences(3, exited), [true, false]);
         let left = |job: &JobMemory| {
             job.leave(1);
             job.miss(1);
             job.begin_to_panic(0, true);
         };
         assert_exited(&beside_a_panic(1, left), 1, 1);
+        assert_eq!(are_consequences(1, left), [true, false]);
         let outcome = beside_a_panic(0, left);
         assert!(matches!(outcome.cause, Some(Cause::LeftEarly { rank: 1, .. })), "{:?}", outcome.cause);
     }

@@ -163,4 +163,9 @@ fn a_rank_that_panics_because_of_another_ends_after_it() {
     assert!((0..4).all(|rank| job.panics(rank) & AWAITED == 0));
     job.mark_lost(2, Loss::Panicked);
     assert!(job.panicked_later(2), "rank 0 is missed");
+    // Of two that panic of their own, none waits for the other.
+    let job = JobMemory::create(4, &Settings::default()).expect("a job");
+    [1, 2].iter().for_each(|rank| job.begin_to_panic(*rank, false));
+    [1, 2].iter().for_each(|own| job.await_first_panic(*own, || false));
+    assert!((0..4).all(|rank| job.panics(rank) & AWAITED == 0));
 }
