@@ -34,11 +34,11 @@ pub(super) struct Header {
     lost: AtomicU32,
     /// Ranks that left in good order.
     left: AtomicU32,
-    /// Ranks that ended, in any way, or began to leave.
+    /// The last place given out in the order in which ranks ended, in any way, or began to leave. A rank may take two.
     ended: AtomicU32,
     /// Ranks that began to leave.
     leavers: AtomicU32,
-    /// The first rank that somebody missed when it had left or was leaving, plus one; 0: nobody did.
+    /// The first rank that was missed, plus one; 0: none was. A rank misses another when it fails because that one has left or is leaving.
     missed: AtomicU32,
     /// Ranks that run on other hosts.
     elsewhere: AtomicU32,
@@ -71,7 +71,7 @@ const CORES_MAX: usize = 1024;
 const PANICS: u32 = 1;
 /// Of a rank that panics: another rank was lost to it, or an error had named another rank to it.
 const GAVE_UP: u32 = 2;
-/// Added to these when it still lived some time later: nobody waits for its end any more.
+/// Added to these when it still lived [`UNWOUND`] later, so that it caught the panic: nobody waits for its end any more.
 const AWAITED: u32 = 4;
 /// How long a rank that panics may take until it counts as lost: up to 200 ms to tell its caller, and some turns on a core that many
 /// ranks share. In tests longer than a machine lets a rank wait.
@@ -385,7 +385,7 @@ impl JobMemory {
 
     /// Whether every rank has arrived.
     pub fn all_arrived(&self) -> bool {
-        // Pairs with the Release in `arrive`.
+        // Pairs with the Release in `enter`.
         self.header().arrived.load(Ordering::Acquire) as usize >= self.ranks()
     }
 
@@ -396,7 +396,7 @@ impl JobMemory {
     pub fn await_all(&self) -> Result<()> {
         let header = self.header();
         loop {
-            // Pairs with the Release in `arrive`.
+            // Pairs with the Release in `enter`.
             let arrived = header.arrived.load(Ordering::Acquire);
             if arrived as usize >= self.ranks() {
                 return Ok(());
@@ -416,7 +416,7 @@ impl JobMemory {
         self.end(rank, RankState::Left, 0);
     }
 
-    /// Marks `rank` as gone and wakes every sleeping rank, so that their waits end with [`Error::PeerLost`].
+    /// Marks `rank` as gone and wakes every sleeping rank of this host, so that their waits end with [`Error::PeerLost`].
     /// A rank that has left already stays as it is.
     pub fn mark_lost(&self, rank: usize, cause: Loss) {
         let (state, detail) = match cause {

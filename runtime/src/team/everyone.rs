@@ -107,11 +107,11 @@ impl Barrier {
         self.meeting.epoch() + 1
     }
 
-    /// Marks this rank as in a collective call, which is no other one's part.
+    /// Begins a collective call, which ends when what comes back is dropped. Calls do not nest.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if this rank is in a collective call, or in a barrier that ran out of time, and this is no barrier;
-    /// [`Error::InsideHandler`].
+    /// [`Error::InsideHandler`]; [`Error::PeerLost`] if this rank goes on without another.
     pub fn begin<'a>(&self, engine: &'a Engine, doing: &'static str) -> Result<Running<'a>> {
         let running = engine.begin_collective(doing)?;
         // A wait for that rank would never end.
@@ -298,7 +298,7 @@ impl Barrier {
     /// Blocks until all ranks have entered.
     fn wait(&self, engine: &Engine, kind: u8, limit: Option<Duration>) -> Result<()> {
         loop {
-            // Anew after each wait: the rank that the one before found.
+            // Anew for each wait, so that it finds again a rank that left during the one before.
             let mut seen = 0;
             let (mut ended, mut left) = (Ok(Found::Waits), None);
             let ready = || {

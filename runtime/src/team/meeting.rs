@@ -1,6 +1,6 @@
 //! The barrier of a group: no member leaves it before all have entered.
 //!
-//! There are three algorithms. One non-blocking state machine implements both. The world's barrier ([`super::everyone`]) and the
+//! There are three algorithms, in one non-blocking state machine. The world's barrier ([`super::everyone`]) and the
 //! teams' ([`super::barrier`]) poll it, and can resume it later: flags that have arrived are kept.
 //!
 //! - *Dissemination* (Hensgen, Finkel and Manber 1988): in round k, member r tells member r + 2^k that r, and all members that r has

@@ -25,7 +25,7 @@ impl Located {
     }
 }
 
-/// How located bytes of a segment are reached: the route to their owner, decided once for each operation.
+/// How located bytes of a segment are reached: the route to their owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Access {
     /// By loads and stores here.

@@ -37,7 +37,7 @@ pub struct Symmetric<T> {
     /// The ranks whose part this process stores to and loads from directly: the first rank, and the number of ranks.
     mapped: [usize; 2],
     /// This array at each rank that is in `mapped`, if those begin with rank 0: a put or get of one element takes one load in place of a
-    /// multiplication and an addition. Empty on nodes other than the first, and in an array that a pointer borrows.
+    /// multiplication and an addition. Empty where `mapped` does not begin with rank 0, and in an array that a pointer borrows.
     parts: OneThread<Box<[*mut T]>, World>,
     len: usize,
     elements: PhantomData<T>,
@@ -240,7 +240,7 @@ impl<T: Pod> Symmetric<T> {
         if !self.is_mapped_range(rank, start, values.len()) {
             return self.put_slice_remote(rank, start, values).map_or(Ok(()), |error| Err(*error));
         }
-        // SAFETY: in range, as just checked; `values` is private memory, so nothing overlaps.
+        // SAFETY: in range, as just checked; `values` is borrowed, so it is no part of what this call writes.
         unsafe { copy::copy(self.at(rank, start).cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
     }

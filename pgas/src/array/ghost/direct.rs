@@ -114,7 +114,8 @@ impl<const D: usize> Direct<D> {
             } else {
                 std::thread::yield_now();
                 yields += 1;
-                // Only an end is one: a rank that is late, or out of reach of a network, may still read. One that has left begins no exchange.
+                // A reader that is late, or that a network has lost, may still be reading; one that has ended is not, since a rank that has
+                // left begins no exchange.
                 if yields % YIELDS == 0 && progress.has_ended(self.rank) {
                     return;
                 }

@@ -164,10 +164,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
         })
     }
 
-    /// Sends this rank's borders to its neighbours, which renews their ghost layers. They are taken as they are now: the
-    /// array may be changed while the exchange is under way. [`Pending::finish`] brings in what the neighbours sent.
+    /// Sends this rank's borders to its neighbours, as they are now: the array may be changed while the exchange is under way.
+    /// [`Pending::finish`] brings in what the neighbours sent; theirs are renewed when they finish. Without ghost layers it does nothing.
     ///
-    /// All ranks make as many exchanges of an array, in the same order; they wait for their neighbours only.
+    /// Every rank makes the same number of exchanges of an array, in the same order. This call waits for no other rank, unless an earlier
+    /// exchange is not finished.
     ///
     /// # Errors
     /// As [`Symmetric::put_slice`] and [`Bell::ring`]. If an earlier exchange was not finished that is done first.

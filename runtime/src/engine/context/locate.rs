@@ -24,8 +24,8 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::locate_segment`], for GASPI, where a rank that is gone does not explain that a segment is: the error is
-    /// [`Error::NoSegment`] then, and nothing waits for the roster.
+    /// As [`Stream::locate_segment`], for GASPI: of a missing segment the error is always [`Error::NoSegment`], also if its owner is gone, and
+    /// nothing waits for the roster.
     #[inline]
     pub(super) fn locate_plainly(
         &self,

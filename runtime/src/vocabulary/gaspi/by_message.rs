@@ -97,7 +97,8 @@ impl Carrying<'_> {
 }
 
 impl Process {
-    /// Posts a request by messages. After [`codes::TIMEOUT`] a part of its bytes may be moved, and no notification is changed.
+    /// Makes a request by messages: blocks until every part of a write is sent, or of a read has come. The target has to make progress.
+    /// After [`codes::TIMEOUT`] a part of its bytes may be moved, and no notification is changed.
     #[cold]
     pub(super) fn post_by_message(&self, request: Request<'_>, timeout: Timeout) -> Result<()> {
         let (queue, requests, to) = (request.queue, request.number(), usize::from(request.rank));
@@ -115,7 +116,7 @@ impl Process {
         };
         let mut carrying = Carrying { request, layout, found: false, part: 0, done: 0, reading: None };
         let doing = request.direction.doing();
-        // Whether the process there has not been lost.
+        // `false` where the process there was lost: the next wait for the queue tells it.
         let outcome = self.monitor.wait(doing, of_post(timeout), &Partner::None, |world, state| {
             if let Err(code) = state.check_works() {
                 return Some(Err(code));

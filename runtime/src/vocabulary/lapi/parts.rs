@@ -85,7 +85,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Whether a message of this task has come that is not in its place, but may be later.
+    /// Whether a message of this task has come that is not delivered: it is being fetched, or was dropped and will be delivered again.
     #[cold]
     pub(super) fn has_from(&self, task: usize) -> bool {
         self.dropped.borrow().iter().any(|dropped| dropped.from == task)
