@@ -13,14 +13,15 @@ use std::sync::Arc;
 
 use super::arrive::words;
 use super::calls;
-use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
 use super::owed::Owed;
 use super::queue::{self, Finish, Work};
-use super::send::{EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_nowhere, send};
+use super::send::{
+    EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_no_function, is_nowhere, send,
+};
 use super::shape::{ORIGIN, Pieces, Shape, Span, TARGET};
 use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
@@ -687,8 +688,8 @@ impl Domain {
         };
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
-        // A closure takes no vectors.
-        if address == 0 || address == CLOSURE {
+        // A closure, which has no address, takes no vectors.
+        if is_no_function(address as u64) {
             return refuse(codes::NO_HNDLR_SET, handler);
         }
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
