@@ -18,8 +18,8 @@
  * Profiling: every call has a second name, PLAPI_ in place of LAPI_. A program that defines LAPI_Put itself and calls PLAPI_Put in it
  * sees its own puts. That needs the shared library.
  *
- * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler ends the job through
- * std::terminate, which prints it.
+ * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler, also an
+ * error handler, ends the job through std::terminate, which prints it.
  */
 #ifndef BELLWETHER_LAPI_H
 #define BELLWETHER_LAPI_H

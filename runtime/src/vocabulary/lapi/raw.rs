@@ -4,11 +4,12 @@
 
 use std::ffi::c_void;
 
+pub use super::calls::tell_foreign;
 pub use super::poll::{msgpoll, nopoll_wait, setcntr_wstatus};
 pub use super::types::{
-    BOTH_COMPLETE, BURY_MSG, CompletionHandler, DELIVER_MSG, DISP_CNTR, DROP_PKT, GEN_GENERIC, GEN_IOVECTOR,
-    GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET, RECV_COMPLETE,
-    ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
+    BOTH_COMPLETE, BURY_MSG, CompletionHandler, DELIVER_MSG, DISP_CNTR, DROP_PKT, ErrorHandler, GEN_GENERIC,
+    GEN_IOVECTOR, GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET,
+    RECV_COMPLETE, ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
 };
 pub use super::vectors::{amsendv, getv, putv};
 pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
