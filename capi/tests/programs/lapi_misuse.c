@@ -506,15 +506,17 @@ static void on_no_memory(lapi_handle_t *handle, int *code, lapi_err_t *kind, int
     told_code = *code, told_times++;
 }
 
-/* There is no memory for the message of a vector. The error handler is told. */
+/* There is no memory for the message of a vector, or for the list of the places of a get. The error handler is told. */
 static void memory(void) {
-    void *places[3] = {bytes, NULL, NULL};
+    /* Pieces of four bytes: their list is larger than what a thread's heap may grow to, 64 MiB. They need not be there. */
+    void *places[3] = {bytes, NULL, NULL}, *pieces[3] = {bytes, (void *)4, (void *)8};
+    lapi_vec_t many = {LAPI_GEN_STRIDED_XFER, 4000000, NULL, NULL};
     lapi_vec_t vector = {LAPI_GEN_STRIDED_XFER, UINT_MAX, NULL, NULL};
     lapi_xfer_t what;
     lapi_info_t info;
     struct rlimit limit, least;
     void *spare;
-    vector.info = places;
+    vector.info = places, many.info = pieces;
     memset(&info, 0, sizeof info);
     info.err_hndlr = on_no_memory;
     OK(LAPI_Init(&hndl, &info));
@@ -535,7 +537,8 @@ static void memory(void) {
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED,
             LAPI_Amsendv(hndl, (uint)next, (void *)note, NULL, 0, &vector, &counter, &other, &third));
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Xfer(hndl, &what));
-    CHECK(told_code == LAPI_ERR_MEMORY_EXHAUSTED && told_times == 2);
+    REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Getv(hndl, (uint)next, &many, &many, &counter, &other));
+    CHECK(told_code == LAPI_ERR_MEMORY_EXHAUSTED && told_times == 3);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     OK(LAPI_Senv(hndl, INTERRUPT_SET, 1));
     fence_all();
