@@ -1,6 +1,8 @@
 //! LAPI's calls as C has them: codes, handles by value, raw pointers.
 //!
-//! Every function returns a code of [`codes`]; where it is not [`codes::SUCCESS`], nothing was sent and no counter moved.
+//! Every function returns a code of [`codes`]. Where a call refuses an argument, nothing was sent and no counter moved. Calls that make
+//! progress also return, once, the code of another message that failed; what they wait for may come all the same. A [`putv`] that fails while it
+//! sends has sent some of its parts.
 
 use std::ffi::c_void;
 

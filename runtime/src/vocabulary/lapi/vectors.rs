@@ -258,8 +258,8 @@ unsafe fn both(
 ///
 /// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
 /// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
-/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, some data may be in flight: the
-/// places stay in use until a fence, and no counter moves.
+/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, or memory for a later part is
+/// missing, some data may be in flight: the places stay in use until a fence, and no counter moves.
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
