@@ -18,8 +18,8 @@
  * Profiling: every call has a second name, PLAPI_ in place of LAPI_. A program that defines LAPI_Put itself and calls PLAPI_Put in it
  * sees its own puts. That needs the shared library.
  *
- * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler ends the job through
- * std::terminate, which prints it.
+ * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler, also an
+ * error handler, ends the job through std::terminate, which prints it.
  */
 #ifndef BELLWETHER_LAPI_H
 #define BELLWETHER_LAPI_H
@@ -321,7 +321,10 @@ int LAPI_Address(void *my_addr, ulong *ret_addr);
 int LAPI_Address_init(lapi_handle_t hndl, void *my_addr, void *add_tab[]);
 int LAPI_Address_init64(lapi_handle_t hndl, lapi_long_t my_addr, lapi_long_t *add_tab);
 
-/* Registers a header handler of this task under an index, 1 to LOC_ADDRTBL_SZ - 1, which LAPI_Amsend takes in place of an address. */
+/*
+ * Registers a header handler of this task under an index, 1 to LOC_ADDRTBL_SZ - 1, which LAPI_Amsend takes in place of an address. NULL
+ * takes it away. An address where no task has memory, as in the first page, is LAPI_ERR_HDR_HNDLR_NULL.
+ */
 int LAPI_Addr_set(lapi_handle_t hndl, void *addr, int addr_hndl);
 /* The address under an index, null if there is none. */
 int LAPI_Addr_get(lapi_handle_t hndl, void **addr, int addr_hndl);
@@ -332,7 +335,8 @@ int LAPI_Addr_get(lapi_handle_t hndl, void **addr, int addr_hndl);
  * Sends an active message. At task `tgt` the header handler `hdr_hdl`, an address there or an index of LAPI_Addr_set there, runs once,
  * and says where the data goes. Counters, each null or not, move by one: `tgt_cntr`, an address at the target, when the completion
  * handler has returned, or the data is in place if there is none; `org_cntr` when user header and data may be changed; `cmpl_cntr`
- * after `tgt_cntr`. Waits for room only. `uhdr_len` is a multiple of 4, up to MAX_UHDR_SZ.
+ * after `tgt_cntr`. Waits for room only. `uhdr_len` is a multiple of 4, up to MAX_UHDR_SZ. A `hdr_hdl` that is no index, and where no task
+ * has memory, is LAPI_ERR_HDR_HNDLR_NULL.
  */
 int LAPI_Amsend(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, void *udata, ulong udata_len,
                 lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);

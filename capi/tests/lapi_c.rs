@@ -82,7 +82,7 @@ fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
     for standard in ["-std=c++98", "-std=c++20"] {
         let flags = [standard, "-Wall", "-Wextra", "-Werror", "-O1"];
         let program = compile("c++", &flags, "lapi_throws.cc", Link::Shared);
-        for handler in ["header", "completion", "inline", "send", "vector"] {
+        for handler in ["header", "completion", "inline", "send", "vector", "error"] {
             let done = program.launched(2, &[handler]);
             assert!(!done.status.success() && !done.stdout.contains("unwound"), "{handler}: {done:#?}");
             assert!(done.stderr.contains("what():  the parcel is torn"), "{handler}: {done:#?}");

@@ -521,6 +521,92 @@ fn places_for_which_the_target_has_no_memory_are_an_error_at_both_ends() {
     ran.expect("runs");
 }
 
+/// A header handler of vectors: names the places whose address the user header is.
+unsafe extern "C-unwind" fn name_places(
+    _: *mut raw::Handle,
+    uhdr: *mut c_void,
+    _: *mut u32,
+    _: *mut u64,
+    _: *mut Option<raw::CompletionHandler>,
+    _: *mut *mut c_void,
+) -> *mut raw::Vector {
+    // SAFETY: the test sends the address of a vector of this task.
+    unsafe { uhdr.cast::<*mut raw::Vector>().read() }
+}
+
+/// A task has no memory for the list of the places that it gets, or that its header handler names. The get is refused, and the message is
+/// an error at both ends. No counter moves, and the fence ends.
+#[test]
+fn a_list_of_places_for_which_there_is_no_memory_is_an_error() {
+    const PLACES: usize = 10_000;
+    /// The list takes 24 bytes a place, and the message of a vector 16.
+    const LEAST: usize = 20 * PLACES;
+    let _guard = watchdog::guard("no memory for a list", LIMIT);
+    let meet = std::sync::Barrier::new(2);
+    let ran = Threads::new(2).build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let other = 1 - lapi.rank();
+        // SAFETY: no handler uses it.
+        let handle = unsafe { lapi.handle() };
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        // SAFETY: a header handler of vectors.
+        assert_eq!(unsafe { raw::addr_set(handle, name_places as *const () as usize, 2) }, codes::SUCCESS);
+        let of_other = |mine: u64| {
+            let mut all = [0; 2];
+            // SAFETY: room for a value of each task.
+            assert_eq!(unsafe { raw::address_init(handle, mine, all.as_mut_ptr()) }, codes::SUCCESS);
+            all[other]
+        };
+        let source: Vec<u32> = (0..2 * PLACES as u32).collect();
+        let mut here = vec![0u32; 2 * PLACES];
+        // Four bytes of eight, and so many pieces.
+        let strided = |places: &mut [u64; 3]| raw::Vector {
+            vec_type: raw::GEN_STRIDED_XFER,
+            num_vecs: PLACES as u32,
+            info: places.as_mut_ptr().cast(),
+            len: null_mut(),
+        };
+        let (own, there) = (source.as_ptr() as u64, of_other(source.as_ptr() as u64));
+        let mut places = [own, there, here.as_mut_ptr() as u64].map(|start| [start, 4, 8]);
+        let [own, there, mut to] = places.each_mut().map(strided);
+        let named = of_other(&raw mut to as u64);
+        let counter = Counter::new();
+        // SAFETY: the places stay until the fence.
+        let get = || unsafe { raw::getv(handle, other as u32, &there, &to, null(), &counter) };
+        watchdog::at("without memory");
+        LEAST_REFUSED.set(LEAST);
+        assert_eq!(get(), codes::MEMORY_EXHAUSTED);
+        lapi.gfence().expect("nothing was asked for");
+        meet.wait();
+        let (handler, uhdr) = (std::ptr::without_provenance(2), (&raw const named).cast());
+        // SAFETY: the places stay until the fence.
+        let sent = unsafe { raw::amsendv(handle, other as u32, handler, uhdr, 8, &own, null(), &counter, &counter) };
+        assert_eq!(sent, codes::SUCCESS);
+        // As the origin, and as the target of the other task.
+        let mut told = 0;
+        while told < 2 {
+            let code = raw::probe(handle);
+            if code != codes::SUCCESS {
+                let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
+                assert_eq!((code, what, task), (codes::MEMORY_EXHAUSTED, What::Message, Some(other)), "{text}");
+                assert!(text.contains("has no memory for 240000 bytes"), "{text}");
+                told += 1;
+            }
+        }
+        meet.wait();
+        LEAST_REFUSED.set(usize::MAX);
+        lapi.gfence().expect("nothing is under way");
+        assert_eq!((counter.value(), here.iter().all(|word| *word == 0)), (0, true));
+        watchdog::at("with memory");
+        assert_eq!(get(), codes::SUCCESS);
+        assert_eq!(lapi.wait(&counter, 1), Ok(0));
+        let is_right = |(i, word): (usize, &u32)| *word == if i % 2 == 0 { i as u32 } else { 0 };
+        assert!(here.iter().enumerate().all(is_right));
+        lapi.finish().expect("finishes");
+    });
+    ran.expect("runs");
+}
+
 /// A task that has left has not failed. Still nothing comes from it.
 #[test]
 fn no_fence_and_no_counter_waits_for_a_task_that_has_left() {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellwether_runtime::World;
 use bellwether_runtime::memory::statics;
-use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
+use bellwether_runtime::vocabulary::lapi::raw::{self, ErrorHandler, Handle};
 use bellwether_runtime::vocabulary::lapi::{Failure, Job, What, codes};
 
 use super::{calls, runtime_error};
@@ -25,9 +25,6 @@ pub struct Info {
     adapter_name: *const c_void,
     add_info: *const c_void,
 }
-
-/// `LAPI_err_hndlr`: handle, code, kind, own task, the task that it is about.
-type ErrorHandler = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_int, *mut c_int, *mut c_int);
 
 /// `L1_LIB` to `L4_LIB`.
 const LIBRARIES: std::ops::RangeInclusive<c_int> = 0..=3;
@@ -167,7 +164,7 @@ pub(super) fn told(handle: Handle, code: i32) -> i32 {
 
 #[cold]
 #[inline(never)]
-fn tell(mut handle: Handle, code: i32) -> i32 {
+fn tell(handle: Handle, code: i32) -> i32 {
     let is_late = matches!(
         code,
         codes::NO_HNDLR_SET
@@ -181,14 +178,13 @@ fn tell(mut handle: Handle, code: i32) -> i32 {
     let handler = ERROR_HANDLER.load(Ordering::Acquire);
     if is_late && handler != 0 {
         let (what, task) = Failure::last(code).map_or((What::Job, None), |failure| (failure.what, failure.task));
-        let (mut own, mut kind, mut shown) = (-1, what as c_int, code);
-        let mut about = task.map_or(-1, |task| task as c_int);
+        let (mut own, about) = (-1, task.map_or(-1, |task| task as c_int));
         // SAFETY: a valid place.
         unsafe { raw::qenv(handle, raw::query::TASK_ID, &mut own) };
-        // SAFETY: the program gave this function to `LAPI_Init`; all pointers are valid during the call.
+        // SAFETY: the program gave this function to `LAPI_Init`, for calls with these arguments.
         unsafe {
             let handler = std::mem::transmute::<usize, ErrorHandler>(handler);
-            handler(&mut handle, &mut shown, &mut kind, &mut own, &mut about);
+            raw::tell_foreign(handler, handle, [code, what as c_int, own, about]);
         }
     }
     code

@@ -151,6 +151,34 @@ static void texts(void) {
     CHECK(address == (ulong)text);
 }
 
+/* What is no index, and no address where a task can have a function: nothing is sent, and nobody jumps there. */
+static void no_function(void) {
+    static const size_t nowhere[] = {255, 256, 4095, (size_t)1 << 60, (size_t)-1};
+    void *places[1] = {bytes}, *found = bytes;
+    ulong lengths[1] = {8};
+    lapi_vec_t vector = {LAPI_GEN_IOVECTOR, 1, NULL, NULL};
+    lapi_xfer_t what;
+    unsigned i;
+    vector.info = places, vector.len = lengths;
+    for (i = 0; i < sizeof nowhere / sizeof *nowhere; i++) {
+        void *handler = (void *)nowhere[i];
+        REFUSED(LAPI_ERR_HDR_HNDLR_NULL, LAPI_Addr_set(hndl, handler, 7));
+        OK(LAPI_Addr_get(hndl, &found, 7));
+        CHECK(found == NULL);
+        /* An index. */
+        if (nowhere[i] < 256)
+            continue;
+        REFUSED(LAPI_ERR_HDR_HNDLR_NULL,
+                LAPI_Amsend(hndl, next, handler, bytes, 8, bytes, 8, &counter, &other, &third));
+        REFUSED(LAPI_ERR_HDR_HNDLR_NULL,
+                LAPI_Amsendv(hndl, next, handler, bytes, 8, &vector, &counter, &other, &third));
+        memset(&what, 0, sizeof what);
+        what.Am.Xfer_type = LAPI_AM_XFER, what.Am.tgt = (uint)next, what.Am.hdr_hdl = (lapi_long_t)nowhere[i];
+        what.Am.org_cntr = &other, what.Am.cmpl_cntr = &third;
+        REFUSED(LAPI_ERR_HDR_HNDLR_NULL, LAPI_Xfer(hndl, &what));
+    }
+}
+
 static void arguments(void) {
     static const uint outside[] = {UINT_MAX, INT_MAX, 1u << 31};
     const int largest = query(MAX_UHDR_SZ);
@@ -176,6 +204,7 @@ static void arguments(void) {
         REFUSED(LAPI_ERR_TGT, LAPI_Resume_totask(hndl, to));
     }
     REFUSED(LAPI_ERR_HDR_HNDLR_NULL, LAPI_Amsend(hndl, me, NULL, bytes, 8, bytes, 8, &counter, &other, &third));
+    no_function();
     REFUSED(LAPI_ERR_UHDR_NULL, LAPI_Amsend(hndl, me, (void *)note, NULL, 8, NULL, 0, &counter, &other, &third));
     for (i = 1; i < 8; i++)
         if (i % 4 != 0)
@@ -414,7 +443,7 @@ static void on_error(lapi_handle_t *handle, int *code, lapi_err_t *kind, int *ta
 
 /* L54: an index that is not set at the target is an error at both ends, and no jump. */
 static void unset(void) {
-    int code = LAPI_SUCCESS, i, seen = 0;
+    int code = LAPI_SUCCESS, i, seen = 0, all;
     lapi_info_t info;
     lapi_cntr_t sent;
     memset(&info, 0, sizeof info);
@@ -423,13 +452,16 @@ static void unset(void) {
     me = query(TASK_ID);
     n = query(NUM_TASKS);
     next = (me + 1) % n;
+    all = n == 1 ? 4 : me == 0 || me == 1 ? 2 : 0;
     set(&sent, 0);
     set(&counter, 3);
     /* A barrier that tells nothing of messages, as a fence does. */
     at(0, NULL);
-    if (me == 0)
+    if (me == 0) {
         OK(LAPI_Amsend(hndl, next, (void *)9, NULL, 0, bytes, 8, NULL, &sent, &counter));
-    for (i = 0; i < 20000 && seen < (n == 1 ? 2 : me == 0 || me == 1); i++) {
+        OK(LAPI_Amsend(hndl, next, (void *)255, NULL, 0, bytes, 8, NULL, &sent, &counter));
+    }
+    for (i = 0; i < 20000 && seen < all; i++) {
         code = LAPI_Probe(hndl);
         if (code != LAPI_SUCCESS) {
             CHECK(code == LAPI_ERR_NO_HNDLR_SET && told_code == code);
@@ -438,7 +470,7 @@ static void unset(void) {
             pause_ms(1);
         }
     }
-    CHECK(seen == told_times && seen == (n == 1 ? 2 : me == 0 || me == 1));
+    CHECK(seen == told_times && seen == all);
     /* The completion counter of a message that was refused does not move; the job goes on. */
     fence_all();
     CHECK(value_of(&counter) == 3);
@@ -474,15 +506,17 @@ static void on_no_memory(lapi_handle_t *handle, int *code, lapi_err_t *kind, int
     told_code = *code, told_times++;
 }
 
-/* There is no memory for the message of a vector. The error handler is told. */
+/* There is no memory for the message of a vector, or for the list of the places of a get. The error handler is told. */
 static void memory(void) {
-    void *places[3] = {bytes, NULL, NULL};
+    /* Pieces of four bytes: their list is larger than what a thread's heap may grow to, 64 MiB. They need not be there. */
+    void *places[3] = {bytes, NULL, NULL}, *pieces[3] = {bytes, (void *)4, (void *)8};
+    lapi_vec_t many = {LAPI_GEN_STRIDED_XFER, 4000000, NULL, NULL};
     lapi_vec_t vector = {LAPI_GEN_STRIDED_XFER, UINT_MAX, NULL, NULL};
     lapi_xfer_t what;
     lapi_info_t info;
     struct rlimit limit, least;
     void *spare;
-    vector.info = places;
+    vector.info = places, many.info = pieces;
     memset(&info, 0, sizeof info);
     info.err_hndlr = on_no_memory;
     OK(LAPI_Init(&hndl, &info));
@@ -503,7 +537,8 @@ static void memory(void) {
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED,
             LAPI_Amsendv(hndl, (uint)next, (void *)note, NULL, 0, &vector, &counter, &other, &third));
     REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Xfer(hndl, &what));
-    CHECK(told_code == LAPI_ERR_MEMORY_EXHAUSTED && told_times == 2);
+    REFUSED(LAPI_ERR_MEMORY_EXHAUSTED, LAPI_Getv(hndl, (uint)next, &many, &many, &counter, &other));
+    CHECK(told_code == LAPI_ERR_MEMORY_EXHAUSTED && told_times == 3);
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     OK(LAPI_Senv(hndl, INTERRUPT_SET, 1));
     fence_all();

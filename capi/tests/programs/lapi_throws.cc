@@ -1,4 +1,4 @@
-/* An exception that leaves a handler ends the job with its text. Usage: lapi_throws header | completion | inline | send | vector */
+/* An exception that leaves a handler ends the job with its text. Usage: lapi_throws header | completion | inline | send | vector | error */
 #include <lapi.h>
 
 #include <cstdio>
@@ -37,6 +37,8 @@ static lapi_vec_t *arrived_vector(lapi_handle_t *, void *, uint *, ulong *, comp
     return NULL;
 }
 
+static void failed(lapi_handle_t *, int *, lapi_err_t *, int *, int *) { torn(); }
+
 int main(int argc, char **argv) {
     lapi_handle_t handle;
     lapi_info_t info;
@@ -47,6 +49,8 @@ int main(int argc, char **argv) {
     where = argv[1];
     alarm(60);
     std::memset(&info, 0, sizeof info);
+    if (where == "error")
+        info.err_hndlr = failed;
     if (LAPI_Init(&handle, &info) != LAPI_SUCCESS)
         return 2;
     LAPI_Qenv(handle, TASK_ID, &me);
@@ -69,7 +73,9 @@ int main(int argc, char **argv) {
             xfer.Am.shdlr = sent;
             LAPI_Xfer(handle, &xfer);
         } else {
-            LAPI_Amsend(handle, n - 1, reinterpret_cast<void *>(1), NULL, 0, NULL, 0, NULL, NULL, &counter);
+            /* No header handler is set at the second index, and the error handler is told. */
+            void *index = reinterpret_cast<void *>(where == "error" ? 2 : 1);
+            LAPI_Amsend(handle, n - 1, index, NULL, 0, NULL, 0, NULL, NULL, &counter);
         }
     }
     int code = LAPI_Waitcntr(handle, &counter, 1, NULL);

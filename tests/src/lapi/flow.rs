@@ -174,6 +174,60 @@ pub(super) fn l26(task: &Task) {
     });
 }
 
+/// What is no index, and no address where a task can have a function, is refused by every call, and stays out of the table.
+pub(super) fn no_function(handle: Handle, next: u32) {
+    let (words, mut found) = ([0u64; 2], 0);
+    let (mut places, mut lengths) = ([words.as_ptr().cast_mut().cast::<c_void>()], [8]);
+    let (info, len) = (places.as_mut_ptr(), lengths.as_mut_ptr());
+    let vector = raw::Vector { vec_type: raw::GEN_IOVECTOR, num_vecs: 1, info, len };
+    let counters = [const { Counter::new() }; 3];
+    let [target, origin, completion] = &counters;
+    for handler in [256, 4095, 1 << 60, usize::MAX] {
+        let value: *const c_void = std::ptr::without_provenance(handler);
+        for len in [0, 8, 20_000] {
+            let data = vec![1u8; len];
+            super::messages::refused(
+                handle,
+                next,
+                value,
+                (words.as_ptr().cast(), 8),
+                (data.as_ptr(), len as u64),
+                codes::HDR_HNDLR_NULL,
+            );
+        }
+        // SAFETY: refused.
+        let code = unsafe { raw::amsendv(handle, next, value, null(), 0, &vector, target, origin, completion) };
+        assert_eq!(code, codes::HDR_HNDLR_NULL, "{handler:#x}");
+        let org_cntr = std::ptr::from_ref(origin).cast_mut();
+        let what = raw::transfer::Am {
+            kind: raw::transfer::AM,
+            flags: 0,
+            tgt: next,
+            hdr_hdl: handler as i64,
+            uhdr_len: 0,
+            uhdr: null_mut(),
+            udata: null_mut(),
+            udata_len: 0,
+            shdlr: None,
+            sinfo: null_mut(),
+            tgt_cntr: 0,
+            org_cntr,
+            cmpl_cntr: org_cntr,
+        };
+        // SAFETY: refused.
+        let code = unsafe { raw::xfer(handle, (&raw const what).cast()) };
+        assert_eq!(code, codes::HDR_HNDLR_NULL, "{handler:#x}");
+    }
+    for address in [1, 255, 256, 4095, 1 << 60, usize::MAX] {
+        // SAFETY: refused.
+        let codes = unsafe { [raw::addr_set(handle, address, 2), raw::addr_get(handle, &mut found, 2)] };
+        assert_eq!((codes, found), ([codes::HDR_HNDLR_NULL, codes::SUCCESS], 0), "{address:#x}");
+    }
+    gfence(handle);
+    assert_eq!(counters.each_ref().map(|counter| value(handle, counter)), [0; 3], "no counter moved");
+    assert!(lock(&seen(handle)).calls.is_empty(), "nothing was sent");
+}
+
 /// A message whose completion handler passes it on, as often as its user header says.
 unsafe extern "C-unwind" fn take_hop(
     _: *mut Handle,

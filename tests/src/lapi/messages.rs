@@ -496,7 +496,7 @@ fn raw_send(
 
 /// Checks that a send is refused with `code`, moves nothing, and sends nothing.
 #[track_caller]
-fn refused(
+pub(super) fn refused(
     handle: Handle,
     to: u32,
     handler: *const c_void,
@@ -640,6 +640,7 @@ pub(super) fn l54(task: &Task) {
     let handle = task.init();
     let (me, n) = place(handle);
     let next = (me + 1) % n;
+    super::flow::no_function(handle, next as u32);
     let last = LOC_ADDRTBL_SZ - 1;
     let completion = Counter::new();
     let data = vec![1; 100_000];

@@ -11,7 +11,7 @@ use super::event::Event;
 use super::failure::{Failure, Refusal, What};
 use super::parts::Dropped;
 use super::queue::{self, Finish, Work};
-use super::send::is_nowhere;
+use super::send::{is_no_function, is_nowhere};
 use super::traffic::Ticket;
 use super::types::{BURY_MSG, CompletionHandler, DROP_PKT, Handle, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
@@ -228,7 +228,7 @@ impl Domain {
         }
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
-        if address == 0 {
+        if is_no_function(address as u64) && address != CLOSURE {
             let refusal = Refusal::new(codes::NO_HNDLR_SET, What::Message, handler);
             self.refuse(Finish { from, target, completion, ticket }, number, refusal);
             return Some(true);

@@ -7,7 +7,9 @@
 
 use std::ffi::c_void;
 
-use super::types::{CompletionHandler, Handle, HeaderHandler, SendHandler, SendInfo, Vector, VectorHandler};
+use super::types::{
+    CompletionHandler, ErrorHandler, Handle, HeaderHandler, SendHandler, SendInfo, Vector, VectorHandler,
+};
 
 /// How the handlers of a job are called.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -138,4 +140,29 @@ impl Calls {
         // SAFETY: the caller guarantees it.
         unsafe { handler(handle, parameter, info) }
     }
+
+    /// # Safety
+    /// The function may be called with these arguments.
+    unsafe fn error(self, handler: ErrorHandler, handle: &mut Handle, [code, what, own, about]: &mut [i32; 4]) {
+        if self.stops() {
+            let [code, what, own, about] = [code, what, own, about].map(|value| (&raw mut *value).cast());
+            let handle = (&raw mut *handle).cast();
+            // SAFETY: the caller guarantees that the function has these five arguments.
+            unsafe { stop(handle, code, what, own, about, std::ptr::null_mut(), handler as usize) };
+            return;
+        }
+        // SAFETY: the caller guarantees it.
+        unsafe { handler(handle, code, what, own, about) }
+    }
+}
+
+/// Calls the error handler of a foreign program, for a library that wraps these calls, with the code, the kind of transfer, the own task,
+/// and the task that it is about. An exception that leaves it ends the process as of [`Job::start_foreign`](super::Job::start_foreign).
+///
+/// # Safety
+/// The function may be called with these arguments.
+pub unsafe fn tell_foreign(handler: ErrorHandler, handle: Handle, told: [i32; 4]) {
+    let (mut handle, mut told) = (handle, told);
+    // SAFETY: the caller's guarantees are the same; the places are valid during the call.
+    unsafe { Calls::Foreign.error(handler, &mut handle, &mut told) }
 }

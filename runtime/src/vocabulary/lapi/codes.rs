@@ -8,7 +8,7 @@ codes! {
     SUCCESS = 0, "The call succeeded.";
     ALL_HNDL_IN_USE = 401, "All handles are in use: call LAPI_Term of one first.";
     INFO_NULL = 405, "The pointer to lapi_info_t is NULL.";
-    HDR_HNDLR_NULL = 409, "The header handler is NULL.";
+    HDR_HNDLR_NULL = 409, "The header handler is NULL, or neither an index nor an address where a task can have a function.";
     HNDL_INVALID = 417, "The handle is not valid: LAPI_Init did not make it, or LAPI_Term ended it.";
     RET_PTR_NULL = 418, "The pointer for the result is NULL.";
     ADDR_HNDL_RANGE = 419, "The index is outside the address table: 1 <= index < LOC_ADDRTBL_SZ.";

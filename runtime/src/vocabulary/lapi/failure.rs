@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use super::codes;
+use super::domain::LOC_ADDRTBL_SZ;
 use crate::error::Error;
 
 /// The kind of a failure, with the numbers of `lapi_err_t`.
@@ -133,7 +134,12 @@ impl Refusal {
         let Refusal { code, what, detail, of_origin } = self;
         let at = if of_origin { from } else { to };
         let why = match code {
-            codes::NO_HNDLR_SET => format!("no header handler is set at index {detail} of task {to}"),
+            codes::NO_HNDLR_SET if detail < LOC_ADDRTBL_SZ as u64 => {
+                format!("no header handler is set at index {detail} of task {to}")
+            }
+            codes::NO_HNDLR_SET => {
+                format!("{detail:#x} is neither an index of header handlers nor an address of a function of task {to}")
+            }
             codes::BAD_ADDRESS => format!("the memory at address {detail:#x} of task {at} cannot be reached"),
             codes::MEMORY_EXHAUSTED => format!("task {to} has no memory for {detail} bytes"),
             _ => codes::text(code).unwrap_or("for an unknown reason").trim_end_matches('.').to_owned(),

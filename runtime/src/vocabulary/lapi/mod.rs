@@ -32,7 +32,7 @@
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
 //! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
-//! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK`, `TIMEOUT` and `INTERRUPT_SET` | [`raw::qenv`], [`raw::senv`] |
+//! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK`, `TIMEOUT`, `INTERRUPT_SET` and `ACK_THRESHOLD` | [`raw::qenv`], [`raw::senv`] |
 //! | L59 | interrupt mode, the default, and polling mode | [`raw::query::INTERRUPT_SET`] |
 //! | L60 | `Probe` | [`raw::probe`] |
 //! | L62 | a call in a header handler is [`codes::IN_HANDLER`], and nothing is sent | |

@@ -1,14 +1,17 @@
 //! LAPI's calls as C has them: codes, handles by value, raw pointers.
 //!
-//! Every function returns a code of [`codes`]; where it is not [`codes::SUCCESS`], nothing was sent and no counter moved.
+//! Every function returns a code of [`codes`]. Where a call refuses an argument, nothing was sent and no counter moved. Calls that make
+//! progress also return, once, the code of another message that failed; what they wait for may come all the same. A [`putv`] that fails while it
+//! sends has sent some of its parts.
 
 use std::ffi::c_void;
 
+pub use super::calls::tell_foreign;
 pub use super::poll::{msgpoll, nopoll_wait, setcntr_wstatus};
 pub use super::types::{
-    BOTH_COMPLETE, BURY_MSG, CompletionHandler, DELIVER_MSG, DISP_CNTR, DROP_PKT, GEN_GENERIC, GEN_IOVECTOR,
-    GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET, RECV_COMPLETE,
-    ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
+    BOTH_COMPLETE, BURY_MSG, CompletionHandler, DELIVER_MSG, DISP_CNTR, DROP_PKT, ErrorHandler, GEN_GENERIC,
+    GEN_IOVECTOR, GEN_STRIDED_XFER, Handle, HeaderHandler, LOCAL_STATE, MAGIC, MsgInfo, NORMAL, POLLING_NET,
+    RECV_COMPLETE, ReturnInfo, SEND_COMPLETE, SEND_REPLY, SendHandler, SendInfo, Vector, VectorHandler, msg_status,
 };
 pub use super::vectors::{amsendv, getv, putv};
 pub use super::xfer::{LW_MAX_SZ, transfer, xfer};
@@ -21,7 +24,7 @@ use super::job::{Home, Job};
 use super::one_sided::{Change, Transfer};
 use super::parts::{ACK_THRESHOLDS, TIMEOUTS};
 use super::poll::wait_or_purged;
-use super::send::Message;
+use super::send::{Message, is_no_function};
 use super::{domain, one_sided, port, queue, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
@@ -222,14 +225,20 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
     })())
 }
 
-/// `LAPI_Addr_set`: registers the address of a header handler under an index.
+/// `LAPI_Addr_set`: registers the address of a header handler under an index. An address where no task can have a function is
+/// [`codes::HDR_HNDLR_NULL`]; 0 takes the handler away.
 ///
 /// # Safety
-/// `address` is 0, or that of a [`HeaderHandler`] that may be called for every message to this index.
+/// `address` is 0, refused, or that of a [`HeaderHandler`] that may be called for every message to this index.
 pub unsafe fn addr_set(handle: Handle, address: usize, index: i32) -> i32 {
     code((|| {
         let domain = port::enter(handle)?;
-        index_of(index).map(|index| domain.entries.table[index].set(address))
+        let index = index_of(index)?;
+        if address != 0 && is_no_function(address as u64) {
+            return Err(codes::HDR_HNDLR_NULL);
+        }
+        domain.entries.table[index].set(address);
+        Ok(())
     })())
 }
 
@@ -363,13 +372,16 @@ pub fn gfence(handle: Handle) -> i32 {
 /// The counters, each null or not, move by one: `tgt_cntr`, an address at the target, when the completion handler has returned, or the
 /// data is in place if there is none; `org_cntr` when user header and data may be changed; `cmpl_cntr` after `tgt_cntr`.
 ///
+/// A value that is no index and no address where a task can have a function is [`codes::HDR_HNDLR_NULL`]. Elsewhere the target calls
+/// what is there.
+///
 /// It waits only for room to send, and makes progress meanwhile. Nothing is promised about the order of two messages. In a header
 /// handler, and in an inline completion handler without [`SEND_REPLY`], it is [`codes::IN_HANDLER`].
 ///
 /// # Safety
 /// - `uhdr` is null or valid for reading `uhdr_len` bytes, and `udata` for `udata_len`, the data until `org_cntr` has moved;
 /// - `org_cntr` and `cmpl_cntr` are null or valid until they have moved, `tgt_cntr` so at the target;
-/// - `hdr_hdl` is null, an index, or the address of a [`HeaderHandler`] at the target, and what that answers is true there: the place has
+/// - `hdr_hdl` is refused, an index, or the address of a [`HeaderHandler`] at the target, and what that answers is true there: the place has
 ///   room for the data, and the completion handler may be called with its parameter, by another thread if it is not inline.
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn amsend(

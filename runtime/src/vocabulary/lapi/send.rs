@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::arrive::lengths;
-use super::domain::{Domain, MAX_UHDR_SZ, Running, wait_apart};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running, wait_apart};
 use super::event::{Event, happen_at_once};
 use super::failure::{Failure, What};
 use super::port::{self, Entered};
@@ -63,7 +63,7 @@ impl Message {
         if self.to as usize >= domain.world.size() {
             return Err(codes::TGT);
         }
-        if self.handler == 0 {
+        if self.handler == 0 || self.handler >= LOC_ADDRTBL_SZ && is_no_function(self.handler as u64) {
             return Err(codes::HDR_HNDLR_NULL);
         }
         let (header, header_len) = self.header;
@@ -124,6 +124,15 @@ pub(super) fn is_nowhere(address: u64, len: u64) -> bool {
     address < LEAST_ADDRESS || address.saturating_add(len) > END_OF_MEMORY
 }
 
+/// No task has a function from this address on: the numbers of calls without a header handler are no addresses.
+const END_OF_FUNCTIONS: u64 = if END_OF_MEMORY < own::FIRST { END_OF_MEMORY } else { own::FIRST };
+
+/// Whether no task has a function at an address.
+#[inline(always)]
+pub(super) fn is_no_function(address: u64) -> bool {
+    !(LEAST_ADDRESS..END_OF_FUNCTIONS).contains(&address)
+}
+
 /// # Errors
 /// [`codes::BAD_ADDRESS`] if no task has a counter at this address, which may be 0.
 #[inline(always)]
@@ -152,10 +161,6 @@ pub(super) fn enter_to_send(handle: Handle, message: &Message) -> Result<Entered
     check_may_send(&domain, message.to)?;
     message.check(&domain)?;
     check_counter(What::Message, message.to, message.target as u64)?;
-    // The numbers of calls without a header handler are no addresses.
-    if message.handler as u64 >= own::FIRST {
-        return Err(codes::HDR_HNDLR_NULL);
-    }
     Ok(domain)
 }
 

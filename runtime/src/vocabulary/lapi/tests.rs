@@ -10,7 +10,8 @@ use super::domain::{Domain, enter_outside, wait};
 use super::event::Event;
 use super::failure::Failure;
 use super::raw::{CompletionHandler, Handle, ReturnInfo};
-use super::{Answer, Code, Counter, Lapi, Signal, codes, kind, port, raw};
+use super::send::{Message, send};
+use super::{Answer, Code, Counter, Lapi, Signal, codes, kind, own, port, raw};
 use crate::error::Loss;
 use crate::{Settings, Threads, Transport};
 
@@ -46,6 +47,46 @@ fn until_told(lapi: &Lapi, code: i32, times: usize) {
             }
         }
     }
+}
+
+/// Values that are no index and no function, which the calls of an origin refuse: the target does not call them, also of a vector message.
+#[test]
+fn a_target_calls_nothing_where_no_task_has_a_function() {
+    const NOWHERE: [usize; 3] = [256, 4095, 1 << 60];
+    // A fence would tell the next error.
+    let told = Barrier::new(2);
+    run(2, |lapi| {
+        let (handle, never) = (lapi.number(), Counter::new());
+        for handler in NOWHERE {
+            if lapi.rank() == 0 {
+                // Short, as a list without places.
+                let described = [handler as u64, 0, 0, raw::GEN_IOVECTOR as u64 | 1 << 8, 0];
+                let message = Message {
+                    to: 1,
+                    handler,
+                    header: (null(), 0),
+                    data: (null(), 0),
+                    target: 0,
+                    origin: Event::NONE,
+                    completion: Event::counter(&never),
+                };
+                let header = (described.as_ptr().cast(), size_of_val(&described) as u32);
+                for message in [message, Message { handler: own::AMV as usize, header, ..message }] {
+                    let domain = port::enter(handle).expect("a handle");
+                    // SAFETY: header and counter stay until the fence.
+                    assert_eq!(unsafe { send(handle, domain, message, None) }, Ok(()));
+                }
+            }
+            until_told(lapi, codes::NO_HNDLR_SET, 2);
+            let text = Failure::last(codes::NO_HNDLR_SET).expect("it has a text").text;
+            let expected =
+                format!("{handler:#x} is neither an index of header handlers nor an address of a function of task 1");
+            assert!(text.ends_with(&expected), "{text}");
+            lapi.gfence().expect("nothing is under way");
+            told.wait();
+        }
+        assert_eq!(never.value(), 0);
+    });
 }
 
 /// Two long places of a vector fail. Its completion counter stands for one answer, and each place tells the origin of its failure.

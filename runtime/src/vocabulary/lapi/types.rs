@@ -97,6 +97,10 @@ pub type VectorHandler = unsafe extern "C-unwind" fn(
 /// `scompl_hndlr_t`: runs at the origin when the source may be changed. Gets the handle, and what the transfer gave.
 pub type SendHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut c_void, *mut SendInfo);
 
+/// `LAPI_err_hndlr`: runs when a call is about to return the code of an earlier message. Gets the handle, the code, the kind of transfer, the
+/// own task, and the task that it is about, or -1.
+pub type ErrorHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut i32, *mut i32, *mut i32, *mut i32);
+
 /// `lapi_sh_info_t`: what a [`SendHandler`] learns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]

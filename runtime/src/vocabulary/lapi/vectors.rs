@@ -13,14 +13,15 @@ use std::sync::Arc;
 
 use super::arrive::words;
 use super::calls;
-use super::closures::CLOSURE;
 use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
 use super::event::{Deferred, Event, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
 use super::owed::Owed;
 use super::queue::{self, Finish, Work};
-use super::send::{EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_nowhere, send};
+use super::send::{
+    EAGER, Message, bad_address, check_counter, check_may_send, enter_to_send, is_no_function, is_nowhere, send,
+};
 use super::shape::{ORIGIN, Pieces, Shape, Span, TARGET};
 use super::types::{Handle, Vector};
 use super::{Counter, codes, kind, own, port};
@@ -89,9 +90,9 @@ impl Domain {
     }
 
     /// A group of this task, whose parts come from task `from`.
-    fn own_group(&self, from: usize, total: u64, pieces: Pieces, then: Then) -> Name {
+    fn own_group(&self, from: usize, total: u64, rest: VecDeque<Span>, then: Then) -> Name {
         let name = Name { number: self.next_number() << 1 | 1, total };
-        let group = Group { left: total, asked: 0, rest: pieces.collect(), then, failed: None };
+        let group = Group { left: total, asked: 0, rest, then, failed: None };
         self.transfers.groups.borrow_mut().insert((from, name.number), group);
         name
     }
@@ -105,6 +106,19 @@ impl Domain {
         group.asked += group.rest.iter().take(count).map(|piece| piece.2).sum::<u64>();
         group.rest.drain(..count).flat_map(|(from, place, len)| [from, place, len]).flat_map(u64::to_ne_bytes).collect()
     }
+}
+
+/// All pieces in a list.
+///
+/// # Errors
+/// [`codes::MEMORY_EXHAUSTED`].
+fn listed(pieces: Pieces) -> Result<VecDeque<Span>, i32> {
+    let mut list = VecDeque::new();
+    for piece in pieces {
+        list.try_reserve(1).map_err(|_| codes::MEMORY_EXHAUSTED)?;
+        list.push_back(piece);
+    }
+    Ok(list)
 }
 
 /// The state that the parts of a group share.
@@ -244,8 +258,8 @@ unsafe fn both(
 ///
 /// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
 /// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
-/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, some data may be in flight: the
-/// places stay in use until a fence, and no counter moves.
+/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, or memory for a later part is
+/// missing, some data may be in flight: the places stay in use until a fence, and no counter moves.
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
@@ -308,7 +322,8 @@ pub(super) unsafe fn put_vectors(
 /// `LAPI_Getv`: copies the data of the places of `tgt_vec`, which are addresses of task `tgt`, to those of `org_vec`.
 ///
 /// `org_cntr` moves once, when all the data is here, and `tgt_cntr`, an address at the target, when the memory there may be changed, once.
-/// Otherwise as [`putv`].
+/// The places that are not asked for yet are kept in a list, 24 bytes each: [`codes::MEMORY_EXHAUSTED`] without memory for it. Otherwise as
+/// [`putv`].
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
@@ -350,8 +365,9 @@ pub(super) unsafe fn get_vectors(
         // SAFETY: the counters are as the caller guarantees.
         return unsafe { one_sided::get(handle, nothing, target as usize, event) };
     }
+    let rest = listed(from.pieces(to))?;
     domain.owed.ask(task);
-    let name = domain.own_group(task, total, from.pieces(to), Then::Get(event, target));
+    let name = domain.own_group(task, total, rest, Then::Get(event, target));
     drop(domain);
     ask_parts(handle, task, name).inspect_err(|_| {
         if let Ok(domain) = port::enter(handle) {
@@ -687,8 +703,8 @@ impl Domain {
         };
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
-        // A closure takes no vectors.
-        if address == 0 || address == CLOSURE {
+        // A closure, which has no address, takes no vectors.
+        if is_no_function(address as u64) {
             return refuse(codes::NO_HNDLR_SET, handler);
         }
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
@@ -743,8 +759,12 @@ impl Domain {
             self.vector_landed(arrived);
             return Some(());
         }
+        let rest = match listed(pieces) {
+            Ok(rest) => rest,
+            Err(code) => return refuse(code, (size_of::<Span>() * lengths.len()) as u64),
+        };
         arrived.finish.ticket.get_or_insert_with(|| self.traffic.begin(from));
-        let name = self.own_group(from, total, pieces, Then::Message(arrived, event));
+        let name = self.own_group(from, total, rest, Then::Message(arrived, event));
         self.ask_more(from, name);
         Some(())
     }
