@@ -1,5 +1,6 @@
 //! Jobs: a world that handles are made on, one after the other.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::calls::Calls;
 use super::domain::Domain;
+use super::send::Outgoing;
 use super::{codes, port};
 use crate::error::{Error, Result};
 use crate::world::{Builder, World};
@@ -17,6 +19,9 @@ pub(super) struct Parked(World);
 // SAFETY: the holder of a `Parked` has the only handle to the world and to all that it is made of (see `Job::start`), and nothing of a
 // world depends on its thread but a simulated network, where the job and the handle stay on one thread.
 unsafe impl Send for Parked {}
+
+/// Data that was announced and not fetched, by the number of its message.
+type Unfetched = BTreeMap<u64, (usize, Outgoing)>;
 
 /// The state that a job and the handle on it share.
 #[derive(Clone)]
@@ -44,16 +49,18 @@ impl Home {
         self.0.calls
     }
 
-    /// Takes the world back from a handle that has ended.
-    pub(super) fn take_back(domain: Rc<Domain>) {
+    /// Takes the world back from a handle that has ended. Returns the data that peers may still fetch: there is none after `Term`.
+    pub(super) fn take_back(domain: Rc<Domain>) -> Unfetched {
         let home = domain.home.clone();
         // They belong to the world.
         drop(domain.bells.all.take());
+        let unfetched = domain.transfers.outgoing.take();
         // The functions of messages hold weak references only.
         if let Some(domain) = Rc::into_inner(domain) {
             home.put(domain.world);
         }
         home.0.handle.store(0, Ordering::Release);
+        unfetched
     }
 }
 
@@ -109,7 +116,7 @@ impl Job {
             match domain.world.barrier() {
                 Ok(()) => Ok((domain, waker)),
                 Err(error) => {
-                    Home::take_back(domain);
+                    drop(Home::take_back(domain));
                     Err(codes::of_error(&error))
                 }
             }
@@ -151,14 +158,17 @@ impl Drop for Job {
     fn drop(&mut self) {
         // A task that ends in a panic still has its handle: its peers hear of the loss.
         let handle = self.home.0.handle.load(Ordering::Acquire);
+        let mut unfetched = Unfetched::new();
         if handle != 0
             && let Ok(domain) = port::vacate(handle)
         {
             // It ends when the handler that it runs has returned, and finds no handle then.
             drop(domain.end_thread());
-            Home::take_back(domain);
+            unfetched = Home::take_back(domain);
         }
         drop(self.home.take());
+        // A peer that fetches looks afterwards whether this task is lost. So the data stays until the end of the world has told that.
+        drop(unfetched);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut, without_provenance};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::domain::{Domain, enter_outside, wait};
@@ -287,4 +287,81 @@ fn a_message_after_the_limit_of_a_turn_ends_the_wait() {
         });
         assert_eq!((waited, MOVED.value()), (Ok(0), 0));
     });
+}
+
+/// Task 0 leaves with long data announced, and its end waits for a task that does not poll. Whoever fetches the data meanwhile gets it whole
+/// or is told of the loss: the data is not freed before that.
+#[test]
+fn data_that_is_announced_outlives_the_news_of_the_loss() {
+    const LEN: usize = 60_000;
+    /// How long task 1 looks whether the data is freed too early, before it fetches the data.
+    const PATIENCE: Duration = Duration::from_millis(50);
+    for cross_memory_attach in [true, false] {
+        let settings = Settings { cross_memory_attach, lane_depth: Some(1), ..Settings::default() };
+        let data = Arc::new(vec![7; LEN]);
+        let lent: Mutex<(u32, Weak<Vec<u8>>)> = Mutex::new((0, Arc::downgrade(&data)));
+        let (data, taken) = (Mutex::new(Some(data)), AtomicBool::new(false));
+        run_with(3, settings, |lapi| match lapi.rank() {
+            0 => {
+                let kept = Arc::new(AtomicBool::new(false));
+                let is_kept = Arc::clone(&kept);
+                // In a header handler a message that finds no room is kept.
+                let handles = lapi.handler(2, move |context, _| {
+                    (0..9).for_each(|_| context.send(2, 3, &[], &[]).expect("is sent or kept"));
+                    is_kept.store(true, Ordering::Relaxed);
+                    Answer::discard()
+                });
+                handles.expect("an index of the table");
+                lapi.message(0, 2).send().expect("sends");
+                while !kept.load(Ordering::Relaxed) {
+                    assert_eq!(raw::probe(lapi.number()), codes::SUCCESS);
+                }
+                let data = data.lock().expect("no panic").take().expect("task 0 sends it once");
+                lapi.message(1, 1).data(data).send().expect("sends");
+                lent.lock().expect("no panic").0 = lapi.number();
+            }
+            1 => {
+                let landed = Arc::new(Mutex::new(None));
+                let lands = Arc::clone(&landed);
+                let handles = lapi.handler(1, move |_, _| {
+                    let lands = Arc::clone(&lands);
+                    Answer::vec(Vec::new()).then_inline(move |_, landed| {
+                        *lands.lock().expect("no panic") = Some(landed.into_vec());
+                    })
+                });
+                handles.expect("an index of the table");
+                let (peer, data) = loop {
+                    let (peer, data) = lent.lock().expect("no panic").clone();
+                    // It is taken from its port when the job is dropped.
+                    if peer != 0 && port::enter_unless_busy(peer).is_err() {
+                        break (peer, data);
+                    }
+                    std::thread::yield_now();
+                };
+                assert_ne!(peer, lapi.number());
+                let is_lost = || {
+                    let domain = port::enter(lapi.number()).expect("a handle");
+                    domain.world.engine().job.loss(0).is_some()
+                };
+                let begun = Instant::now();
+                while begun.elapsed() < PATIENCE {
+                    let is_freed = data.strong_count() == 0;
+                    assert!(!is_freed || is_lost(), "the data is freed, and peers do not know of the loss");
+                    std::thread::yield_now();
+                }
+                let mut code = codes::SUCCESS;
+                while code != codes::PEER_LOST && landed.lock().expect("no panic").is_none() {
+                    code = raw::probe(lapi.number());
+                }
+                let landed = landed.lock().expect("no panic").take();
+                assert!(landed.is_none_or(|landed| landed == [7; LEN]), "freed memory, attach: {cross_memory_attach}");
+                taken.store(true, Ordering::Release);
+            }
+            _ => {
+                while !taken.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
 }
