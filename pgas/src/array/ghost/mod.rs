@@ -171,7 +171,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D, Local> {
     /// exchange is not finished.
     ///
     /// # Errors
-    /// As [`Symmetric::put_slice`] and [`Bell::ring`]. If an earlier exchange was not finished that is done first.
+    /// As [`Symmetric::put_slice`] and [`Bell::ring`]; [`Error::InvalidArgument`] if this rank's world was dropped. If an earlier exchange was
+    /// not finished that is done first.
     #[track_caller]
     pub fn start_exchange(&mut self) -> Result<Pending<'_, T, D>> {
         self.finish_exchange()?;

@@ -289,8 +289,8 @@ fn a_message_after_the_limit_of_a_turn_ends_the_wait() {
     });
 }
 
-/// Task 0 leaves with long data announced, and its end waits for a task that does not poll. Whoever fetches the data meanwhile gets it whole
-/// or is told of the loss: the data is not freed before that.
+/// Task 0 leaves with long data announced, and its end waits for a task that does not poll. A task that fetches the data meanwhile gets all of
+/// it, or PEER_LOST: task 0 frees the data only when the others can see that it is lost.
 #[test]
 fn data_that_is_announced_outlives_the_news_of_the_loss() {
     const LEN: usize = 60_000;
