@@ -22,7 +22,12 @@ impl JobMemory {
     #[cold]
     pub fn tell_at_end(&self, rank: usize, error: Error) {
         match self.at_end.0.get() {
-            Some(first) => drop(first.lock().expect(LOCKED).get_or_insert(error)),
+            // Where it is locked, another rank is telling: its error is the first.
+            Some(first) => {
+                if let Ok(mut first) = first.try_lock() {
+                    first.get_or_insert(error);
+                }
+            }
             // The reader may be gone.
             None => _ = writeln!(std::io::stderr(), "rank {rank}: {error}"),
         }
