@@ -18,7 +18,7 @@ use bellwether_runtime::Transport;
 use bellwether_runtime::transport::Memory;
 use bellwether_tests::watchdog;
 
-use super::support::{LIMIT, seeds};
+use super::support::{LIMIT, SIMULATES, seeds};
 
 /// Elements of the arrays here: more at a rank than there are requests of one get under way at a time.
 pub const ELEMENTS: usize = 600;
@@ -186,7 +186,7 @@ pub fn on_all(name: &str, seeds: u64, body: impl Fn(&World) -> Result<()> + Sync
             }
         }
     }
-    let seeds = if by_device { 0 } else { seeds };
+    let seeds = if SIMULATES && !by_device { seeds } else { 0 };
     sim::check(name, seeds, |seed| {
         let _guard = watchdog::guard(format!("{name} on simulated ranks, seed {seed}"), LIMIT);
         let plain = Config::new(2, seed);

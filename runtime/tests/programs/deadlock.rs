@@ -25,8 +25,7 @@ fn told(ranks: usize, said: &[String], program: impl Fn(&World) -> Result<()> + 
     }
 }
 
-#[test]
-fn a_barrier_of_the_world_beside_one_of_a_team() {
+pub fn a_barrier_of_the_world_beside_one_of_a_team() {
     for ranks in [2, 3, 5, 16] {
         let (of_world, of_team) = (AtomicU32::new(0), AtomicU32::new(0));
         let outcome = |world: &World| {
@@ -57,8 +56,7 @@ fn a_barrier_of_the_world_beside_one_of_a_team() {
     }
 }
 
-#[test]
-fn collectives_of_the_world_beside_those_of_a_team() {
+pub fn collectives_of_the_world_beside_those_of_a_team() {
     let said = |words: [&str; 2]| words.map(String::from);
     told(3, &said(["barrier (deadlock.rs", "scan (deadlock.rs"]), |world| {
         let team = Team::world(world)?;
@@ -77,8 +75,7 @@ fn collectives_of_the_world_beside_those_of_a_team() {
     });
 }
 
-#[test]
-fn a_collective_that_was_begun_before() {
+pub fn a_collective_that_was_begun_before() {
     told(3, &["all-to-all (deadlock.rs".into(), "allgather (deadlock.rs".into()], |world| {
         let (first, second) = (Team::world(world)?, Team::world(world)?.subset(&[0, 1, 2])?.expect("a member"));
         world.barrier()?;
@@ -91,8 +88,7 @@ fn a_collective_that_was_begun_before() {
 }
 
 /// Two teams in opposite order, at one place of the program.
-#[test]
-fn teams_in_opposite_order() {
+pub fn teams_in_opposite_order() {
     watchdog();
     for ranks in [2, 4] {
         let outcomes = threads(ranks, |world| {
@@ -113,8 +109,7 @@ fn teams_in_opposite_order() {
 }
 
 /// The barrier of the world was entered by some, so that its numbers differ between ranks.
-#[test]
-fn calls_after_it_fail_too() {
+pub fn calls_after_it_fail_too() {
     watchdog();
     let outcomes = threads(3, |world| {
         let team = Team::world(world)?;
@@ -146,8 +141,7 @@ fn ends(ranks: usize, barrier: Barrier, program: impl Fn(&World) -> Result<()> +
 
 const LONG: Duration = Duration::from_millis(600);
 
-#[test]
-fn who_computes_ends_the_waits_of_others() {
+pub fn who_computes_ends_the_waits_of_others() {
     for barrier in [Barrier::Central, Barrier::Dissemination] {
         ends(6, barrier, |world| {
             let team = Team::world(world)?;
@@ -180,8 +174,7 @@ fn who_computes_ends_the_waits_of_others() {
 
 /// Up a tree of ranks, where 6 combines what 7 has, and then 4 what 6 has. While one combines, all others sleep, and none gets out of
 /// its wait before the end.
-#[test]
-fn steps_of_a_long_reduction_are_seen() {
+pub fn steps_of_a_long_reduction_are_seen() {
     for by_wait in [false, true] {
         ends(8, Barrier::Auto, |world| {
             let team = Team::world(world)?;
@@ -210,8 +203,7 @@ fn steps_of_a_long_reduction_are_seen() {
     }
 }
 
-#[test]
-fn a_thread_with_a_context_may_end_a_wait() {
+pub fn a_thread_with_a_context_may_end_a_wait() {
     ends(2, Barrier::Auto, |world| {
         let bell = world.bell()?;
         let (context, ring) = (world.context()?, bell.for_threads());
@@ -231,8 +223,7 @@ fn a_thread_with_a_context_may_end_a_wait() {
     });
 }
 
-#[test]
-fn many_ranks_on_few_cores_go_on() {
+pub fn many_ranks_on_few_cores_go_on() {
     for barrier in [Barrier::Central, Barrier::Dissemination] {
         ends(24, barrier, |world| {
             let team = Team::world(world)?;

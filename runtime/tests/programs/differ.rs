@@ -1,10 +1,8 @@
 //! Ranks that make the same collective call in different ways are told, with what both sides did and where.
 
-use bellwether_runtime::{Barrier, Error, Result, Threads, Transport, World};
+use bellwether_runtime::{Barrier, Error, Result, Threads, World};
 
-use super::{settings, threads, watchdog};
-
-pub(super) const MAPPED: bool = matches!(crate::TRANSPORT, Transport::Auto);
+use super::{is_mapped, settings, threads, watchdog};
 
 /// Runs a program that cannot come out well: every rank gets an error, and at least one that the ranks differ, in words that have
 /// all of `said`.
@@ -28,15 +26,13 @@ fn told_to_all(ranks: usize, said: &[&str], program: impl Fn(World) -> Result<()
     assert!(texts.iter().any(|text| said.iter().all(|word| text.contains(word))), "{said:?}: {texts:?}");
 }
 
-#[test]
-fn a_segment_of_all_beside_another_call() {
+pub fn a_segment_of_all_beside_another_call() {
     told(2, &["an allgather of 1 elements", "in `segment_all`", file!()], |world| {
         if world.rank() == 0 { world.segment_all(64).map(drop) } else { world.allgather(&[1u8; 3]).map(drop) }
     });
 }
 
-#[test]
-fn a_bell_beside_another_call() {
+pub fn a_bell_beside_another_call() {
     told(2, &["an allocation", concat!("in `bell`, called at ", file!())], |world| {
         if world.rank() == 0 { world.bell().map(drop) } else { world.allgather(&[1u8; 3]).map(drop) }
     });
@@ -49,9 +45,8 @@ fn next_line() -> String {
     format!("called at {}:{}", place.file(), place.line() + 1)
 }
 
-#[test]
-fn every_rank_its_own_root() {
-    let said = if MAPPED { "from root 1" } else { "root, length or type of a broadcast before" };
+pub fn every_rank_its_own_root() {
+    let said = if is_mapped() { "from root 1" } else { "root, length or type of a broadcast before" };
     told(3, &[said], |world| {
         let mut value = [10 + world.rank() as u64];
         world.broadcast(world.rank(), &mut value)?;
@@ -59,8 +54,7 @@ fn every_rank_its_own_root() {
     });
 }
 
-#[test]
-fn every_rank_another_root() {
+pub fn every_rank_another_root() {
     for ranks in [2, 3, 5] {
         told(ranks, &["a broadcast of 1 elements", "from root"], |world| {
             let mut value = [10 + world.rank() as u64];
@@ -69,8 +63,7 @@ fn every_rank_another_root() {
     }
 }
 
-#[test]
-fn one_rank_another_root() {
+pub fn one_rank_another_root() {
     for ranks in [3, 4, 7] {
         for odd in 0..ranks {
             told(ranks, &["broadcast", " from root "], |world| {
@@ -83,10 +76,9 @@ fn one_rank_another_root() {
     }
 }
 
-#[test]
-fn a_root_beside_a_reduction() {
+pub fn a_root_beside_a_reduction() {
     // Without mapped memory each side knows of the other that it is elsewhere.
-    let said = match MAPPED {
+    let said = match is_mapped() {
         true => ["a broadcast of 1 elements of type u64 from root 0", "an allreduce of 1 elements of type u64"],
         false => ["a broadcast of 1 elements of type u64, 8 bytes, from root 0", "a barrier, or a call with one"],
     };
@@ -97,8 +89,7 @@ fn a_root_beside_a_reduction() {
     });
 }
 
-#[test]
-fn a_root_that_is_late_and_elsewhere() {
+pub fn a_root_that_is_late_and_elsewhere() {
     told(3, &["broadcast", "from root 0"], |world| {
         if world.rank() == 0 {
             // Until it has been asked.
@@ -110,8 +101,7 @@ fn a_root_that_is_late_and_elsewhere() {
     });
 }
 
-#[test]
-fn different_elements() {
+pub fn different_elements() {
     told(2, &["type u64", "type"], |world| {
         let root = 1;
         if world.rank() == 0 { world.broadcast(root, &mut [1u64]) } else { world.broadcast(root, &mut [1i64]) }?;
@@ -125,8 +115,7 @@ fn different_elements() {
     });
 }
 
-#[test]
-fn different_sizes_of_a_segment() {
+pub fn different_sizes_of_a_segment() {
     for ranks in [2, 3] {
         told(ranks, &["the size in bytes of a segment", "64", "in `segment_all`", file!()], |world| {
             world.segment_all(if world.rank() == 0 { 64 } else { 72 }).map(drop)
@@ -134,8 +123,7 @@ fn different_sizes_of_a_segment() {
     }
 }
 
-#[test]
-fn different_operators() {
+pub fn different_operators() {
     told(3, &["an earlier collective call", "the results of an allreduce before", file!()], |world| {
         add_or_take_the_larger(world)?;
         world.allgather(&[1]).map(drop)
@@ -162,9 +150,8 @@ fn results_differ(errors: impl IntoIterator<Item = Option<Error>>) {
 }
 
 /// Over a network barriers do not compare.
-#[test]
-fn a_barrier_tells_of_different_operators() {
-    if !MAPPED {
+pub fn a_barrier_tells_of_different_operators() {
+    if !is_mapped() {
         return;
     }
     watchdog();
@@ -191,9 +178,8 @@ fn a_barrier_tells_of_different_operators() {
 }
 
 /// No call comes after the one that differs, and no rank finishes.
-#[test]
-fn the_end_tells_of_different_operators() {
-    if !MAPPED {
+pub fn the_end_tells_of_different_operators() {
+    if !is_mapped() {
         return;
     }
     watchdog();
@@ -209,10 +195,9 @@ fn the_end_tells_of_different_operators() {
 }
 
 /// Ranks that are processes print what [`threads`] returns. The ranks are copies of this test.
-#[test]
-fn processes_print_at_the_end_that_operators_differ() {
+pub fn processes_print_at_the_end_that_operators_differ() {
     const AGAIN: &str = "TEST_OF_THE_END";
-    if !MAPPED {
+    if !is_mapped() {
         return;
     }
     watchdog();
@@ -221,7 +206,7 @@ fn processes_print_at_the_end_that_operators_differ() {
         add_or_take_the_larger(&world).expect("a result");
         return;
     }
-    let name = "programs::differ::processes_print_at_the_end_that_operators_differ";
+    let name = "mapped::differ::processes_print_at_the_end_that_operators_differ";
     let mut test = std::process::Command::new(std::env::current_exe().expect("a running test has a file"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BELLWETHER_")) {
         test.env_remove(name);
@@ -232,9 +217,8 @@ fn processes_print_at_the_end_that_operators_differ() {
     assert!(said.lines().any(|line| line.matches(file!()).count() == 2), "{said}");
 }
 
-#[test]
-fn a_barrier_beside_another_call_is_told_to_all() {
-    if !MAPPED {
+pub fn a_barrier_beside_another_call_is_told_to_all() {
+    if !is_mapped() {
         return;
     }
     for ranks in [2, 3, 9] {
@@ -253,8 +237,7 @@ fn a_barrier_beside_another_call_is_told_to_all() {
 }
 
 /// No call comes after the one that differs.
-#[test]
-fn finish_tells_of_different_operators() {
+pub fn finish_tells_of_different_operators() {
     for ranks in [2, 3, 5] {
         told_to_all(ranks, &["the results of an allreduce before", file!()], |world| {
             add_or_take_the_larger(&world)?;
@@ -264,9 +247,8 @@ fn finish_tells_of_different_operators() {
 }
 
 /// Over a network a rank that takes itself for the root neither sends nor waits. Where all are mapped the call itself tells.
-#[test]
-fn finish_tells_of_different_roots() {
-    let said = if MAPPED { "from root 1" } else { "root, length or type of a broadcast before" };
+pub fn finish_tells_of_different_roots() {
+    let said = if is_mapped() { "from root 1" } else { "root, length or type of a broadcast before" };
     for ranks in [2, 3, 5] {
         told_to_all(ranks, &[said, file!()], |world| {
             world.broadcast(world.rank(), &mut [10 + world.rank() as u64])?;
@@ -275,8 +257,7 @@ fn finish_tells_of_different_roots() {
     }
 }
 
-#[test]
-fn a_sum_beside_a_closure() {
+pub fn a_sum_beside_a_closure() {
     // Told by the call itself, small or large.
     for len in [1, 3000] {
         told(3, &["the collective call", "type u64 by Sum", "type u64 by a closure"], |world| {
@@ -291,8 +272,7 @@ fn a_sum_beside_a_closure() {
 
 /// As ranks get them that round differently, on unlike processors, or whose closure depends on the rank. Where barriers are by a
 /// counter one rank combines for all.
-#[test]
-fn different_results_of_one_call_are_the_programs_own() {
+pub fn different_results_of_one_call_are_the_programs_own() {
     watchdog();
     for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
         let mut settings = settings();
@@ -304,7 +284,7 @@ fn different_results_of_one_call_are_the_programs_own() {
         });
         for sums in sums.expect("the ranks start") {
             let sums = sums.expect("one call");
-            let one_combines = MAPPED && barrier == Barrier::Central;
+            let one_combines = is_mapped() && barrier == Barrier::Central;
             assert!(
                 if one_combines { sums == [6; 3] || sums == [3; 3] } else { sums == [6, 3, 3] },
                 "{barrier:?}: {sums:?}"
@@ -313,8 +293,7 @@ fn different_results_of_one_call_are_the_programs_own() {
     }
 }
 
-#[test]
-fn who_was_told_can_go_on() {
+pub fn who_was_told_can_go_on() {
     watchdog();
     let outcomes = threads(3, |world| {
         let len = if world.rank() == 1 { 4 } else { 3 };
@@ -328,8 +307,7 @@ fn who_was_told_can_go_on() {
     }
 }
 
-#[test]
-fn a_rank_inside_the_tree_is_elsewhere() {
+pub fn a_rank_inside_the_tree_is_elsewhere() {
     told(4, &["differs between ranks"], |world| {
         if world.rank() != 2 {
             world.broadcast(0, &mut [1u64])?;
@@ -338,8 +316,7 @@ fn a_rank_inside_the_tree_is_elsewhere() {
     });
 }
 
-#[test]
-fn a_root_may_be_late_and_leave() {
+pub fn a_root_may_be_late_and_leave() {
     watchdog();
     for late in 0..4 {
         let outcomes = threads(4, |world| {
@@ -356,8 +333,7 @@ fn a_root_may_be_late_and_leave() {
     }
 }
 
-#[test]
-fn both_sides_are_told_with_their_places() {
+pub fn both_sides_are_told_with_their_places() {
     let (one, other) = (std::sync::OnceLock::new(), std::sync::OnceLock::new());
     watchdog();
     let errors = threads(2, |world| {
@@ -374,12 +350,11 @@ fn both_sides_are_told_with_their_places() {
         let said = error.expect_err("the ranks differ").to_string();
         let own = places.iter().filter(|place| said.contains(**place)).count();
         // Without mapped memory, whoever finds out knows its own place only, and leaves.
-        assert!(said.contains("the collective call differs") && own == 2 || !MAPPED && own == 1, "{said}");
+        assert!(said.contains("the collective call differs") && own == 2 || !is_mapped() && own == 1, "{said}");
     }
 }
 
-#[test]
-fn a_wait_that_fails_is_told_with_its_place() {
+pub fn a_wait_that_fails_is_told_with_its_place() {
     watchdog();
     let place = std::sync::OnceLock::new();
     let errors = threads(2, |world| {

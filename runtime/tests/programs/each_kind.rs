@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellwether_runtime::{Error, Max, Result, Sum, Team, Threads, World};
 
-use super::{differ::MAPPED, settings, watchdog};
+use super::{is_mapped, settings, watchdog};
 
 struct Row {
     name: &'static str,
@@ -277,13 +277,12 @@ impl Row {
 }
 
 /// Where all ranks are mapped each is told what both sides did and where.
-#[test]
-fn every_rank_is_told_both_sides_of_a_call_of_the_world() {
+pub fn every_rank_is_told_both_sides_of_a_call_of_the_world() {
     watchdog();
     let rows = of_world();
     let next = |world: &World, _: &Team| world.allgather(&[1u8]).map(drop);
     for &odd in odd_ones() {
-        if MAPPED {
+        if is_mapped() {
             for (row, told) in rows.iter().zip(told(&rows, odd, true, next)) {
                 assert!(told.iter().all(|text| row.is_in(text)), "{}, rank {odd} is odd: {told:#?}", row.name);
             }
@@ -309,8 +308,7 @@ fn every_rank_is_told_both_sides_of_a_call_of_the_world() {
 /// Where all ranks are mapped each is told what both sides did and where. Else those that found it, and the others which rank that is. Where
 /// every member waits for another, as for one that is done with its part, all are told in what call, and where, two of them wait. Over a
 /// network a member whose root is another one may name the member that it waits for, or find the difference in its next call.
-#[test]
-fn every_member_is_told_both_sides_of_a_call_of_a_team() {
+pub fn every_member_is_told_both_sides_of_a_call_of_a_team() {
     watchdog();
     let rows = of_team();
     let next = |_: &World, team: &Team| team.allgather(&[1u8]).map(drop);
@@ -323,7 +321,7 @@ fn every_member_is_told_both_sides_of_a_call_of_a_team() {
                 is_found(text) || is_passed_on && by(text).is_some_and(|finder| is_found(&told[finder]))
             };
             let has_root = row.name.ends_with("root");
-            let is_enough = |text: &String| match MAPPED {
+            let is_enough = |text: &String| match is_mapped() {
                 true => row.is_in(text),
                 false if has_root => text.contains("differs between ranks") || text.contains("its own error says how"),
                 false => is_told(text),

@@ -2,8 +2,7 @@
 
 use super::*;
 
-#[test]
-fn memory_is_zeroed_symmetric_and_used_again() {
+pub fn memory_is_zeroed_symmetric_and_used_again() {
     everywhere(|world| {
         let mut offsets = Vec::new();
         for round in 0..50 {
@@ -28,8 +27,7 @@ fn memory_is_zeroed_symmetric_and_used_again() {
     });
 }
 
-#[test]
-fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
+pub fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
     watchdog();
     let mut settings = settings();
     settings.heap_limit = Some(1 << 20);
@@ -58,8 +56,7 @@ fn more_than_there_is_is_an_error_on_all_and_the_next_is_granted() {
 }
 
 /// Room for one array at a time: what all ranks have dropped is there for the next call, at whatever pace they go.
-#[test]
-fn the_last_room_is_granted_again_and_again() {
+pub fn the_last_room_is_granted_again_and_again() {
     watchdog();
     for bytes in [300, 60 << 10, 100 << 10] {
         let mut settings = settings();
@@ -84,8 +81,7 @@ fn the_last_room_is_granted_again_and_again() {
 }
 
 /// A call that ranks make differently takes no memory.
-#[test]
-fn a_refused_allocation_takes_no_room() {
+pub fn a_refused_allocation_takes_no_room() {
     watchdog();
     let mut settings = settings();
     settings.heap_limit = Some(4096);
@@ -104,8 +100,7 @@ fn a_refused_allocation_takes_no_room() {
         .for_each(|r| r.expect("there is room"));
 }
 
-#[test]
-fn ranks_that_ask_for_different_sizes_are_named() {
+pub fn ranks_that_ask_for_different_sizes_are_named() {
     watchdog();
     let errors =
         threads(3, |world| world.alloc::<u8>(if world.rank() == 2 { 200 } else { 100 }).map(drop)).expect("starts");
@@ -120,8 +115,7 @@ fn ranks_that_ask_for_different_sizes_are_named() {
     }
 }
 
-#[test]
-fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
+pub fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
     watchdog();
     const PAGE: usize = 4096;
     let body = |world: &World| {
@@ -168,8 +162,7 @@ fn memory_is_aligned_as_asked_and_whole_pages_can_be_joined() {
     }
 }
 
-#[test]
-fn memory_that_grows_in_small_steps_is_reached_everywhere() {
+pub fn memory_that_grows_in_small_steps_is_reached_everywhere() {
     watchdog();
     let program = |world: &World| -> Result<()> {
         let (next, mut arrays) = ((world.rank() + 1) % world.size(), Vec::new());
@@ -205,8 +198,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
 }
 
-#[test]
-fn a_hundred_thousand_allocations_leave_nothing_behind() {
+pub fn a_hundred_thousand_allocations_leave_nothing_behind() {
     watchdog();
     let mut settings = settings();
     // A leak in the segment is an error long before the end.

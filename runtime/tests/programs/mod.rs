@@ -1,13 +1,13 @@
-//! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong. Each test
-//! file that has this module says in `TRANSPORT` how its ranks reach each other.
+//! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong. Each is compiled once,
+//! and is a test for each way in which ranks reach each other.
 
-mod deadlock;
-mod differ;
-mod each_kind;
-mod memory;
-mod panics;
-mod segments;
-mod under_way;
+pub mod deadlock;
+pub mod differ;
+pub mod each_kind;
+pub mod memory;
+pub mod panics;
+pub mod segments;
+pub mod under_way;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,9 +21,28 @@ use bellwether_runtime::{
 
 const RANKS: [usize; 6] = [1, 2, 3, 5, 7, 16];
 
+thread_local! {
+    /// How the ranks of the test that runs on this thread reach each other.
+    static TRANSPORT: Cell<Option<Transport>> = const { Cell::new(None) };
+}
+
+/// Runs a program as a test, on ranks that reach each other by `transport`.
+pub fn over(transport: Transport, program: fn()) {
+    TRANSPORT.set(Some(transport));
+    program();
+}
+
+fn transport() -> Transport {
+    TRANSPORT.get().expect("on the thread of a test: other threads are told")
+}
+
+fn is_mapped() -> bool {
+    transport() == Transport::Auto
+}
+
 fn settings() -> Settings {
     let mut settings = Settings::default();
-    settings.transport = crate::TRANSPORT;
+    settings.transport = transport();
     settings
 }
 
@@ -66,8 +85,7 @@ fn everywhere(program: impl Fn(&World) -> Result<()> + Sync) {
     }
 }
 
-#[test]
-fn a_bell_is_seen_after_the_data() {
+pub fn a_bell_is_seen_after_the_data() {
     everywhere(|world| {
         let (next, rounds) = ((world.rank() + 1) % world.size(), 300u64);
         let data = world.alloc::<u64>(1000)?;
@@ -86,8 +104,7 @@ fn a_bell_is_seen_after_the_data() {
     });
 }
 
-#[test]
-fn what_lies_in_ones_own_part_is_put_from_there() {
+pub fn what_lies_in_ones_own_part_is_put_from_there() {
     everywhere(|world| {
         const LEN: usize = 100_000;
         let (rank, size) = (world.rank(), world.size());
@@ -120,8 +137,7 @@ fn what_lies_in_ones_own_part_is_put_from_there() {
     });
 }
 
-#[test]
-fn a_bell_counts_the_rings_of_all() {
+pub fn a_bell_counts_the_rings_of_all() {
     everywhere(|world| {
         let bell = world.bell()?;
         for _ in 0..1000 {
@@ -134,8 +150,7 @@ fn a_bell_counts_the_rings_of_all() {
     });
 }
 
-#[test]
-fn nobody_leaves_a_barrier_before_all_have_entered() {
+pub fn nobody_leaves_a_barrier_before_all_have_entered() {
     watchdog();
     for ranks in RANKS {
         for barrier in [Barrier::Dissemination, Barrier::Central, Barrier::Direct] {
@@ -159,8 +174,7 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
     }
 }
 
-#[test]
-fn pieces_come_from_and_go_to_many_ranks() {
+pub fn pieces_come_from_and_go_to_many_ranks() {
     everywhere(|world| {
         let (rank, size) = (world.rank(), world.size());
         let len = 300;
@@ -213,8 +227,7 @@ fn pieces_come_from_and_go_to_many_ranks() {
     });
 }
 
-#[test]
-fn ranges_are_checked() {
+pub fn ranges_are_checked() {
     watchdog();
     threads(2, |world| {
         let array = world.alloc::<u16>(10).expect("fits");
@@ -230,8 +243,7 @@ fn ranges_are_checked() {
     .expect("starts");
 }
 
-#[test]
-fn atomics_lose_nothing() {
+pub fn atomics_lose_nothing() {
     everywhere(|world| {
         let words = world.alloc::<u64>(2)?;
         let small = world.alloc::<i32>(1)?;
@@ -259,8 +271,7 @@ fn atomics_lose_nothing() {
     });
 }
 
-#[test]
-fn collectives_agree_bit_for_bit() {
+pub fn collectives_agree_bit_for_bit() {
     everywhere(|world| {
         let mut values: Vec<f64> = (0..1000).map(|i| 0.1 * (world.rank() * 1000 + i) as f64).collect();
         world.allreduce_sum(&mut values)?;
@@ -277,8 +288,7 @@ fn collectives_agree_bit_for_bit() {
     assert!(errors.iter().all(|e| matches!(e, Err(Error::RanksDiffer { rank: 1, .. }))), "{errors:?}");
 }
 
-#[test]
-fn calls_run_there_and_answer_here() {
+pub fn calls_run_there_and_answer_here() {
     everywhere(|world| {
         world.set_state(Cell::new(0u64));
         world.barrier()?;
@@ -301,8 +311,7 @@ fn calls_run_there_and_answer_here() {
     });
 }
 
-#[test]
-fn a_panic_is_told_to_all() {
+pub fn a_panic_is_told_to_all() {
     watchdog();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         threads(4, |world| {
@@ -319,8 +328,7 @@ fn a_panic_is_told_to_all() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
 }
 
-#[test]
-fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
+pub fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
     /// Ends with its thread, after the world of the rank that ran there.
     struct Gone(Arc<AtomicBool>);
     impl Drop for Gone {
@@ -362,8 +370,7 @@ fn a_rank_that_leaves_early_is_named_wherever_others_wait() {
     }
 }
 
-#[test]
-fn a_rank_that_left_does_not_disturb_those_who_work() {
+pub fn a_rank_that_left_does_not_disturb_those_who_work() {
     watchdog();
     let results = threads(3, |world| {
         let bell = world.bell()?;
@@ -385,8 +392,7 @@ fn a_rank_that_left_does_not_disturb_those_who_work() {
     assert!(results.iter().all(|result| result.is_ok()), "{results:?}");
 }
 
-#[test]
-fn a_wait_ends_with_its_time() {
+pub fn a_wait_ends_with_its_time() {
     watchdog();
     threads(2, |world| {
         let bell = world.bell().expect("fits");
@@ -398,8 +404,7 @@ fn a_wait_ends_with_its_time() {
     .expect("starts");
 }
 
-#[test]
-fn waiting_inside_a_handler_is_refused() {
+pub fn waiting_inside_a_handler_is_refused() {
     watchdog();
     threads(2, |world| {
         world.set_state(Cell::new(false));
@@ -425,11 +430,12 @@ fn waiting_inside_a_handler_is_refused() {
         .expect("the handler ran and was refused");
 }
 
-#[test]
-fn worlds_in_one_process_do_not_meet() {
+pub fn worlds_in_one_process_do_not_meet() {
     watchdog();
+    let transport = transport();
     let many = |ranks: usize| {
         move || {
+            TRANSPORT.set(Some(transport));
             for _ in 0..20 {
                 let sums = threads(ranks, |world| {
                     let mut sum = [world.rank() as u64];
@@ -446,8 +452,7 @@ fn worlds_in_one_process_do_not_meet() {
     assert!(threads(0, |_| ()).is_err());
 }
 
-#[test]
-fn ranks_in_different_collectives_are_told() {
+pub fn ranks_in_different_collectives_are_told() {
     watchdog();
     let errors = threads(2, |world| match world.rank() {
         0 => world.allgather(&[1u64]).map(drop),
@@ -459,8 +464,7 @@ fn ranks_in_different_collectives_are_told() {
     }
 }
 
-#[test]
-fn what_is_wrong_with_a_message_does_not_break_a_collective() {
+pub fn what_is_wrong_with_a_message_does_not_break_a_collective() {
     watchdog();
     let told = Threads::new(2).settings(settings()).build(|builder| {
         let world = builder.start().expect("starts");
@@ -488,8 +492,7 @@ fn what_is_wrong_with_a_message_does_not_break_a_collective() {
     assert_eq!(told.expect("starts"), [0, 1]);
 }
 
-#[test]
-fn a_rank_that_only_polls_hears_of_a_death() {
+pub fn a_rank_that_only_polls_hears_of_a_death() {
     watchdog();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         threads(2, |world| {
@@ -508,8 +511,7 @@ fn a_rank_that_only_polls_hears_of_a_death() {
     assert!(outcome.is_err());
 }
 
-#[test]
-fn a_wait_for_something_outside_is_not_a_standstill() {
+pub fn a_wait_for_something_outside_is_not_a_standstill() {
     watchdog();
     let results = threads(2, |world| {
         if world.rank() == 0 {
@@ -521,8 +523,7 @@ fn a_wait_for_something_outside_is_not_a_standstill() {
     results.expect("starts").into_iter().for_each(|result| result.expect("nobody is lost"));
 }
 
-#[test]
-fn finishing_loses_no_reply() {
+pub fn finishing_loses_no_reply() {
     watchdog();
     for _ in 0..50 {
         let replies = Threads::new(3).settings(settings()).build(|builder| {
@@ -548,8 +549,7 @@ fn finishing_loses_no_reply() {
     }
 }
 
-#[test]
-fn a_read_in_a_loop_sees_a_put() {
+pub fn a_read_in_a_loop_sees_a_put() {
     watchdog();
     threads(2, |world| {
         let array = world.alloc::<u64>(20).expect("fits");
@@ -572,8 +572,7 @@ fn a_read_in_a_loop_sees_a_put() {
     .expect("starts");
 }
 
-#[test]
-fn who_sleeps_is_woken() {
+pub fn who_sleeps_is_woken() {
     watchdog();
     const ROUNDS: u64 = 60;
     let mut settings = settings();
@@ -614,12 +613,11 @@ fn who_sleeps_is_woken() {
     }
 }
 
-#[test]
-fn ranks_that_would_reach_each_other_in_different_ways_are_told() {
+pub fn ranks_that_would_reach_each_other_in_different_ways_are_told() {
     watchdog();
-    let arrived = AtomicUsize::new(0);
+    let (settings, arrived) = (settings(), AtomicUsize::new(0));
     let started = Threads::new(2).build(|builder| {
-        let mut settings = settings();
+        let mut settings = settings.clone();
         let ways = [Transport::Auto, Transport::ShmContract];
         settings.transport = ways[arrived.fetch_add(1, Ordering::SeqCst)];
         builder.settings(settings).start().map(drop)
@@ -646,8 +644,7 @@ fn waiting_on(cores: [&[usize]; 2]) -> Vec<String> {
     waiting.expect("runs")
 }
 
-#[test]
-fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
+pub fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
     let allowed = rustix::thread::sched_getaffinity(None).expect("told");
     let cores: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).take(2).collect();
     if let [first, second] = cores[..] {
@@ -660,8 +657,7 @@ fn ranks_that_are_bound_to_a_core_each_are_not_crowded() {
     }
 }
 
-#[test]
-fn two_functions_of_one_type_are_two_handlers() {
+pub fn two_functions_of_one_type_are_two_handlers() {
     fn add(_: &Context<'_>, _: &[u8]) {}
     fn subtract(_: &Context<'_>, bytes: &[u8]) {
         assert!(bytes.is_empty());

@@ -68,23 +68,20 @@ fn later(world: &World) -> Error {
     }
 }
 
-#[test]
-fn a_call_whose_closure_panics_is_answered_at_once() {
+pub fn a_call_whose_closure_panics_is_answered_at_once() {
     let call =
         |world: &World| world.call(1, 7u8, |_, number| panic_over(number)).expect("sent").wait().expect_err("panics");
     caller_and_target(call, "a_call_whose_closure_panics_is_answered_at_once");
 }
 
-#[test]
-fn a_plain_call_whose_closure_panics_is_answered_at_once() {
+pub fn a_plain_call_whose_closure_panics_is_answered_at_once() {
     let call = |world: &World| {
         world.call_plain(1, 7u8, |_, number| panic_over(number)).expect("sent").wait().expect_err("panics")
     };
     caller_and_target(call, "a_plain_call_whose_closure_panics_is_answered_at_once");
 }
 
-#[test]
-fn a_closure_without_an_answer_that_panics_is_told_to_its_caller() {
+pub fn a_closure_without_an_answer_that_panics_is_told_to_its_caller() {
     let call = |world: &World| {
         world.invoke(1, 7u8, |_, number| panic_over(number)).expect("sent");
         later(world)
@@ -92,8 +89,7 @@ fn a_closure_without_an_answer_that_panics_is_told_to_its_caller() {
     caller_and_target(call, "a_closure_without_an_answer_that_panics_is_told_to_its_caller");
 }
 
-#[test]
-fn a_handler_that_panics_is_told_to_its_caller() {
+pub fn a_handler_that_panics_is_told_to_its_caller() {
     let call = |world: &World| {
         world.send(1, bellwether_runtime::HandlerId::from_number(0), &[7]).expect("sent");
         later(world)
@@ -101,8 +97,7 @@ fn a_handler_that_panics_is_told_to_its_caller() {
     caller_and_target(call, "a handler that panics");
 }
 
-#[test]
-fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
+pub fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
     watchdog();
     for _ in 0..30 {
         let told = AtomicBool::new(false);
@@ -124,8 +119,7 @@ fn a_rank_that_ends_of_a_handlers_panic_has_answered_first() {
 }
 
 /// The rank has no result to compare. The others have, and compare only theirs.
-#[test]
-fn a_rank_that_a_panic_took_out_of_a_reduction_goes_on() {
+pub fn a_rank_that_a_panic_took_out_of_a_reduction_goes_on() {
     watchdog();
     for barrier in [Barrier::Dissemination, Barrier::Direct] {
         let program = |world: &World| {
@@ -201,8 +195,7 @@ fn combines_while_rank_2_exchanges(
     }
 }
 
-#[test]
-fn a_rank_that_a_panic_took_out_of_a_barrier_overwrites_no_board() {
+pub fn a_rank_that_a_panic_took_out_of_a_barrier_overwrites_no_board() {
     combines_while_rank_2_exchanges(
         |world| {
             world.invoke(2, 7u8, |_, number| panic_over(number))?;
@@ -227,8 +220,7 @@ fn a_rank_that_a_panic_took_out_of_a_barrier_overwrites_no_board() {
     );
 }
 
-#[test]
-fn a_rank_that_lost_a_peer_in_a_barrier_overwrites_no_board() {
+pub fn a_rank_that_lost_a_peer_in_a_barrier_overwrites_no_board() {
     combines_while_rank_2_exchanges(
         |_| Ok(()),
         |world| {

@@ -6,7 +6,7 @@ use bellwether_runtime::{Error, RawBells, Result, Segment, ThreadContext, Thread
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use super::{everywhere, settings, watchdog};
+use super::{everywhere, is_mapped, settings, watchdog};
 
 /// Everyone's number, or 0, and address.
 fn shown(world: &World, own: Option<&Segment>) -> Result<Vec<[u64; 2]>> {
@@ -17,8 +17,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + seed * 7 + i / 251) as u8).collect()
 }
 
-#[test]
-fn one_rank_alone_makes_a_segment_and_all_reach_it() {
+pub fn one_rank_alone_makes_a_segment_and_all_reach_it() {
     everywhere(|world| {
         const LEN: usize = 100_000;
         let (me, n) = (world.rank(), world.size());
@@ -73,8 +72,7 @@ fn one_rank_alone_makes_a_segment_and_all_reach_it() {
     });
 }
 
-#[test]
-fn all_make_a_segment_under_one_number() {
+pub fn all_make_a_segment_under_one_number() {
     everywhere(|world| {
         let (me, n) = (world.rank(), world.size());
         // Each has taken other numbers before, and rank 0 those that are free at others: all but its first.
@@ -104,8 +102,7 @@ fn all_make_a_segment_under_one_number() {
     });
 }
 
-#[test]
-fn segments_come_and_go_while_others_put_to_them() {
+pub fn segments_come_and_go_while_others_put_to_them() {
     everywhere(|world| {
         let (me, n) = (world.rank(), world.size());
         let full = std::env::var_os("ROWS_FULL").is_some();
@@ -165,8 +162,7 @@ fn segments_come_and_go_while_others_put_to_them() {
     });
 }
 
-#[test]
-fn many_segments_have_numbers_of_their_own_and_give_them_back() {
+pub fn many_segments_have_numbers_of_their_own_and_give_them_back() {
     let ranks = Threads::new(2).settings(settings());
     let program = |world: &World| -> Result<()> {
         const MANY: usize = 1 << 16;
@@ -221,25 +217,25 @@ fn many_segments_have_numbers_of_their_own_and_give_them_back() {
 }
 
 /// Memory that a program can have: of the stack, static, and a mapped file.
-#[test]
-fn memory_of_each_kind_is_a_segment() {
+pub fn memory_of_each_kind_is_a_segment() {
     const WORDS: usize = 1000;
     const LEN: usize = 8 * WORDS;
-    static STATIC: [[AtomicU64; WORDS]; 3] = [const { [const { AtomicU64::new(0) }; WORDS] }; 3];
+    static STATIC: [[[AtomicU64; WORDS]; 3]; 2] = [const { [const { [const { AtomicU64::new(0) }; WORDS] }; 3] }; 2];
     watchdog();
+    // Tests over both transports may run at a time.
+    let (statics, transport) = (&STATIC[usize::from(is_mapped())], settings().transport);
     let program = |world: &World| -> Result<()> {
         let (me, n) = (world.rank(), world.size());
         let (next, before) = ((me + 1) % n, (me + n - 1) % n);
         let stack = [const { AtomicU64::new(0) }; WORDS];
-        let path =
-            format!("{}/segment-{:?}-{me}-{}", env!("CARGO_TARGET_TMPDIR"), crate::TRANSPORT, std::process::id());
+        let path = format!("{}/segment-{transport:?}-{me}-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
         let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.expect("a file");
         file.set_len(LEN as u64).expect("grows");
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a range that the kernel chooses.
         let mapped = unsafe { mmap(std::ptr::null_mut(), LEN, access, MapFlags::SHARED, &file, 0) }.expect("maps");
-        let starts = [stack.as_ptr().cast_mut().cast(), STATIC[me].as_ptr().cast_mut().cast(), mapped.cast::<u8>()];
+        let starts = [stack.as_ptr().cast_mut().cast(), statics[me].as_ptr().cast_mut().cast(), mapped.cast::<u8>()];
         // SAFETY: valid until the segments are closed, below; looked at by `Segment::read` only, until then.
         let own = starts.map(|start| unsafe { world.segment_at(None, start, LEN) });
         let own = own.into_iter().collect::<Result<Vec<_>>>()?;
@@ -343,8 +339,7 @@ impl Drop for Vast {
     }
 }
 
-#[test]
-fn more_than_four_gibibytes_go_in_one_call() {
+pub fn more_than_four_gibibytes_go_in_one_call() {
     if std::env::var_os("ROWS_FULL").is_none() {
         return eprintln!("skipped: set ROWS_FULL to run it");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bellwether_runtime::{Error, Result, Sum, Team, World};
 
-use super::{differ::MAPPED, threads, watchdog};
+use super::{is_mapped, threads, watchdog};
 
 /// Rank 0 makes its calls when all others have found theirs not done.
 fn rank_0_is_late(world: &World) -> Result<()> {
@@ -45,8 +45,7 @@ fn rank_0_is_late(world: &World) -> Result<()> {
     world.barrier()
 }
 
-#[test]
-fn the_worlds_collectives_are_tested_limited_and_resumed() {
+pub fn the_worlds_collectives_are_tested_limited_and_resumed() {
     watchdog();
     for ranks in [2, 3, 5] {
         for (rank, outcome) in threads(ranks, rank_0_is_late).expect("the ranks start").into_iter().enumerate() {
@@ -55,8 +54,7 @@ fn the_worlds_collectives_are_tested_limited_and_resumed() {
     }
 }
 
-#[test]
-fn future_forms_that_differ_are_told_with_both_places() {
+pub fn future_forms_that_differ_are_told_with_both_places() {
     watchdog();
     let outcomes = threads(2, |world| {
         let line = line!() + 2;
@@ -72,5 +70,5 @@ fn future_forms_that_differ_are_told_with_both_places() {
     });
     let told: Vec<bool> = outcomes.expect("the ranks start").into_iter().map(|told| told.expect("a team")).collect();
     // Over a network the one that finds it may be told alone, and the other one that it was.
-    assert!(if MAPPED { told == [true; 2] } else { told.contains(&true) }, "{told:?}");
+    assert!(if is_mapped() { told == [true; 2] } else { told.contains(&true) }, "{told:?}");
 }

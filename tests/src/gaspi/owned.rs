@@ -54,7 +54,7 @@ pub(super) fn g02(task: &Task) {
     works(task, |gaspi, p, segment| {
         ok("write", segment.write(0, &pattern(gaspi.rank().into(), 1 << 20)));
         ok("barrier", gaspi.all().barrier(Block));
-        let each: u64 = task.times(1 << 12, 1 << 16);
+        let each: u64 = task.times(1 << 10, 1 << 16);
         // Those of the start come first, and are given back as the others are.
         let queues: Vec<_> = (0..QUEUE_MAX).map(|_| ok("queue", gaspi.queue(Block))).collect();
         fails(codes::ERROR, gaspi.queue(Block));
