@@ -1,6 +1,7 @@
 //! Puts to random ranks and indices.
 
 use std::ptr;
+use std::rc::Rc;
 
 use bellwether_runtime::{Error, Result, Symmetric};
 
@@ -19,14 +20,15 @@ type Target = (u32, u32);
 
 struct Ours {
     array: Symmetric<u64>,
-    targets: Vec<Target>,
+    /// In the same place as that of [`Bare`]: where it lies decides which stores seem to meet its loads.
+    targets: Rc<[Target]>,
 }
 
 /// The table that a hand-written program would use: an address for each rank, and the length.
 struct Bare {
     parts: Vec<*mut u64>,
     len: usize,
-    targets: Vec<Target>,
+    targets: Rc<[Target]>,
 }
 
 /// One element put to a random rank and index, this rank's own too, beside bare stores that check both.
@@ -44,9 +46,9 @@ pub fn put(session: &Session, _: usize) -> Result<Vec<Measured>> {
         state ^= state << 17;
         (state % below as u64) as u32
     };
-    let targets: Vec<Target> = (0..TARGETS).map(|_| (next(world.size()), next(PLACES))).collect();
+    let targets: Rc<[Target]> = (0..TARGETS).map(|_| (next(world.size()), next(PLACES))).collect();
     let parts = (0..world.size()).filter_map(|rank| array.ptr(rank)).collect();
-    let bare = Bare { parts, len: array.len(), targets: targets.clone() };
+    let bare = Bare { parts, len: array.len(), targets: Rc::clone(&targets) };
     let ours = Ours { array, targets };
     let active = session.world.rank() == 0;
     let count = |n| if active { n } else { 0 };
