@@ -19,7 +19,7 @@ use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
-use super::traffic::Traffic;
+use super::traffic::{Place, Traffic};
 use super::types::Handle;
 use super::{codes, interrupt, kind};
 use crate::Background;
@@ -56,6 +56,20 @@ pub(super) struct Runs<'a>(&'a Cell<Running>, Running);
 impl Drop for Runs<'_> {
     fn drop(&mut self) {
         self.0.set(self.1);
+    }
+}
+
+/// Runs a function when it is dropped: it undoes what a call has begun, if the panic of a handler comes out of the call. A call that ends in
+/// another way forgets this, or drops it where it must be undone in any case.
+pub(super) struct Undo<F: FnMut(&Domain)>(pub(super) Handle, pub(super) F);
+
+impl<F: FnMut(&Domain)> Drop for Undo<F> {
+    #[cold]
+    fn drop(&mut self) {
+        // A handle that has ended has nothing to undo.
+        if let Ok(domain) = port::enter(self.0) {
+            (self.1)(&domain);
+        }
     }
 }
 
@@ -500,26 +514,33 @@ pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
 }
 
 /// As [`barrier`], for a task whose collective call has come so far, with `outcome`. After an error it waits for no task, and no task waits for
-/// it: the others' barriers fail with that code.
+/// it: the others' barriers fail with that code. If the panic of a handler comes out of it, the next call goes on with this barrier.
 ///
 /// # Errors
 /// That of `outcome`; as [`wait_apart`]; the code of a task that gave this barrier up.
 pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
     let (me, n) = (domain.world.rank(), domain.world.size());
-    let number = domain.traffic.begin_barrier();
+    let at = Cell::new(domain.traffic.enter_barrier());
     drop(domain);
-    for round in (0..).take_while(|round| 1 << round < n) {
-        let domain = enter_outside(handle)?;
-        let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
-        let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
-        domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
-        drop(domain);
+    // Others wait for the messages of the rounds that are left.
+    let left = Undo(handle, |domain| domain.traffic.leave_behind(at.get()));
+    while 1 << at.get().round < n {
+        let Place { number, round, is_told } = at.get();
+        if !is_told {
+            let domain = enter_outside(handle)?;
+            let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
+            let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
+            domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
+            at.set(Place { number, round, is_told: true });
+        }
         if outcome.is_ok() {
             let from = (me + n - (1 << round) % n) % n;
             outcome = await_round(handle, round, number, from);
         }
+        at.set(Place { number, round: round + 1, is_told: false });
     }
+    std::mem::forget(left);
     outcome
 }
 

@@ -154,6 +154,10 @@ impl Lapi {
     ///
     /// # Errors
     /// As [`Lapi::wait`].
+    ///
+    /// # Panics
+    /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, which goes on with this call: for the other
+    /// tasks it is one. [`Lapi::bell`] and the other collective calls go on likewise.
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }
@@ -226,6 +230,10 @@ impl<'a> Message<'a> {
     /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
     /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::HNDL_INVALID`] for a bell of another job,
     /// [`codes::PEER_LOST`]: nothing was sent.
+    ///
+    /// # Panics
+    /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. If the function of
+    /// the origin event panics: the message was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -278,16 +286,24 @@ impl<'a> Sending<'a> {
         };
         let completion = domain.event_of(completion);
         let keep: Keep = Some((data, counter));
+        let settle = |domain: &domain::Domain, is_sent| {
+            let events = [origin, completion].into_iter().filter(|event| event.is_deferred());
+            events.for_each(|event| if is_sent { domain.arm(event, to) } else { domain.forget(event) });
+        };
+        let unwound = domain::Undo(handle, |domain| {
+            // The function of the origin event may panic, which is over then. All other panics come while the message waits for room.
+            settle(domain, origin.is_deferred() && !domain.is_to_come(origin));
+        });
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
         // - the domain holds the signals of the other events until these have come;
         // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
         let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
-        let mut events = [origin, completion].into_iter().filter(|event| event.is_deferred()).peekable();
-        if events.peek().is_some()
+        std::mem::forget(unwound);
+        if (origin.is_deferred() || completion.is_deferred())
             && let Ok(domain) = port::enter(handle)
         {
-            events.for_each(|event| if sent.is_ok() { domain.arm(event, to) } else { domain.forget(event) });
+            settle(&domain, sent.is_ok());
         }
         sent.map_err(Code)
     }

@@ -1,6 +1,6 @@
 //! `Msgpoll`, and waiting for counters with the state of each task: `Setcntr_wstatus`, `Nopoll_wait`.
 
-use super::domain::{Domain, enter_outside, run_own, wait};
+use super::domain::{Domain, Undo, enter_outside, run_own, wait};
 use super::port::Entered;
 use super::queue::Finish;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
@@ -168,6 +168,9 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         if !domain.sleepers.borrow_mut().insert(counter as usize) {
             return Err(codes::MULTIPLE_WAITERS);
         }
+        let asleep = Undo(handle, |domain| {
+            domain.sleepers.borrow_mut().remove(&(counter as usize));
+        });
         let purges = domain.purges.get();
         let sleeps = domain.has_interrupts();
         drop(domain);
@@ -204,8 +207,8 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         } else {
             wait_or_purged(enter_outside(handle)?, own, value, purges)
         };
+        drop(asleep);
         let domain = port::enter(handle)?;
-        domain.sleepers.borrow_mut().remove(&(counter as usize));
         let now = outcome?;
         domain.statuses.borrow_mut().remove(&(counter as u64));
         if !left.is_null() {
