@@ -484,9 +484,10 @@ pub(super) fn run_own(handle: Handle) {
 /// handlers.
 ///
 /// # Errors
-/// As [`wait_apart`].
+/// As [`wait_apart`]; [`codes::TGT_PURGED`] if a task is purged meanwhile.
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
+    let purges = domain.purges.get();
     // Makes this task's stores to mapped memory visible before its later ones.
     std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
@@ -498,10 +499,11 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
         if domain.is_fenced() && domain.owed.is_answered() {
             return Some(domain.check_not_left("fence"));
         }
-        domain.is_left_alone("fence", &mut seen, |is_gone| {
+        let left = domain.is_left_alone("fence", &mut seen, |is_gone| {
             let is_missed = |task: usize| is_gone(task) && !domain.purged[task].get();
             domain.traffic.first_asked(is_missed).or_else(|| domain.owed.tasks().find(|task| is_missed(*task)))
-        })
+        });
+        left.or_else(|| domain.is_purged_since(purges))
     })?
 }
 
@@ -514,12 +516,17 @@ pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
 }
 
 /// As [`barrier`], for a task whose collective call has come so far, with `outcome`. After an error it waits for no task, and no task waits for
-/// it: the others' barriers fail with that code. If the panic of a handler comes out of it, the next call goes on with this barrier.
+/// it: the others' barriers fail with that code. If a task is purged meanwhile, or the panic of a handler comes out of it, the next call goes on with this
+/// barrier, for which the others wait.
 ///
 /// # Errors
 /// That of `outcome`; as [`wait_apart`]; the code of a task that gave this barrier up.
 pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Result<(), i32> {
+    if outcome == Err(codes::TGT_PURGED) {
+        return outcome;
+    }
     let domain = enter_outside(handle)?;
+    let purges = domain.purges.get();
     let (me, n) = (domain.world.rank(), domain.world.size());
     let at = Cell::new(domain.traffic.enter_barrier());
     drop(domain);
@@ -536,7 +543,10 @@ pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Res
         }
         if outcome.is_ok() {
             let from = (me + n - (1 << round) % n) % n;
-            outcome = await_round(handle, round, number, from);
+            outcome = await_round(handle, (round, number), from, purges);
+        }
+        if outcome == Err(codes::TGT_PURGED) {
+            return outcome;
         }
         at.set(Place { number, round: round + 1, is_told: false });
     }
@@ -548,11 +558,14 @@ pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Res
 ///
 /// # Errors
 /// As [`barrier_after`].
-fn await_round(handle: Handle, round: usize, number: u32, from: usize) -> Result<(), i32> {
+fn await_round(handle: Handle, (round, number): (usize, u32), from: usize, purges: u64) -> Result<(), i32> {
     let mut seen = None;
     wait_apart(handle, "barrier", |domain| match domain.traffic.has_round(round, number) {
         Ok(true) => Some(Ok(())),
-        Ok(false) => domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from)),
+        Ok(false) => {
+            let left = domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from));
+            left.or_else(|| domain.is_purged_since(purges))
+        }
         Err((code, about)) => {
             let engine = domain.world.engine();
             let is_gone = |task: &usize| code == codes::PEER_LOST && engine.failures.is_gone(*task);

@@ -6,6 +6,7 @@ use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
 use super::event::Event;
 use super::failure::Failure;
 use super::job::Job;
+use super::poll::wait_or_purged;
 use super::send::{self, Keep};
 use super::signal::Signal;
 use super::types::Handle;
@@ -136,10 +137,11 @@ impl Lapi {
     /// Makes progress until `counter` is at least `value`, subtracts `value`, and returns what is left.
     ///
     /// # Errors
-    /// The code of a message's error; [`codes::PEER_LOST`].
+    /// The code of a message's error; [`codes::PEER_LOST`]; [`codes::TGT_PURGED`] if another thread purges a task meanwhile.
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
         let domain = domain::enter_outside(self.handle).map_err(Code)?;
-        domain::wait(domain, "waiting for a counter", |_| counter.take(value)).map_err(Code)
+        let purges = domain.purges.get();
+        wait_or_purged(domain, counter, value, purges).map_err(Code)
     }
 
     /// As [`raw::fence`](super::raw::fence).
@@ -156,8 +158,8 @@ impl Lapi {
     /// As [`Lapi::wait`].
     ///
     /// # Panics
-    /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, which goes on with this call: for the other
-    /// tasks it is one. [`Lapi::bell`] and the other collective calls go on likewise.
+    /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, also after [`codes::TGT_PURGED`]: the second call goes
+    /// on with the first one, and for the other tasks the two are one call. [`Lapi::bell`] and the other collective calls go on likewise.
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }

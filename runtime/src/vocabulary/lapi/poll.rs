@@ -75,6 +75,12 @@ impl Domain {
         }
     }
 
+    /// The end of a wait that began when there were so many purges: none, if there were no more since.
+    #[inline]
+    pub(super) fn is_purged_since<R>(&self, purges: u64) -> Option<Result<R, i32>> {
+        (self.purges.get() != purges).then_some(Err(codes::TGT_PURGED))
+    }
+
     /// Notes that a task was purged, and ends the waits of this handle.
     pub(super) fn note_purged(&self, task: usize) {
         self.purges.set(self.purges.get() + 1);

@@ -111,7 +111,12 @@ impl Lapi {
             return Err(Code(codes::HNDL_INVALID));
         }
         let rung = |domain: &Domain| domain.bells.all.borrow().get(bell.number).map_or(0, |bell| bell.words.count());
-        wait(domain, "waiting for a bell", |domain| Some(rung(domain)).filter(|rung| *rung >= rings)).map_err(Code)
+        let purges = domain.purges.get();
+        let waited = wait(domain, "waiting for a bell", |domain| match rung(domain) {
+            rung if rung >= rings => Some(Ok(rung)),
+            _ => domain.is_purged_since(purges),
+        });
+        waited.and_then(|outcome| outcome).map_err(Code)
     }
 
     /// Makes progress until the events of `completion` have come. In interrupt mode it can also be awaited, in any executor.
@@ -120,8 +125,12 @@ impl Lapi {
     /// As [`Lapi::wait`]. If an event of `completion` failed, [`codes::RUNTIME`]; [`Code::failure`] has the text.
     pub fn wait_completion(&self, completion: &Completion) -> Result<(), Code> {
         let domain = enter_outside(self.number()).map_err(Code)?;
-        let outcome = wait(domain, "waiting for a completion", |_| completion.outcome()).map_err(Code)?;
-        outcome.map_err(|error| Code(codes::of_error(&error)))
+        let purges = domain.purges.get();
+        let waited = wait(domain, "waiting for a completion", |domain| match completion.outcome() {
+            Some(outcome) => Some(outcome.map_err(|error| codes::of_error(&error))),
+            None => domain.is_purged_since(purges),
+        });
+        waited.and_then(|outcome| outcome).map_err(Code)
     }
 
     /// Sets the target event of this task with this index, 1 to 255. It happens when a message that names the index by

@@ -572,3 +572,52 @@ fn a_term_that_a_panic_came_out_of_is_gone_on_with() {
     let ended: fn(&Lapi) = |lapi| assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
     panics_once(false, Some(ended), |lapi, _| ended(lapi));
 }
+
+/// Waits of task 0 for task 1, which lives and does not poll, end when another thread purges a task. The collective calls go on when they are made
+/// again.
+#[test]
+fn a_purge_ends_every_wait() {
+    const LEN: usize = 20_000;
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    run(2, |lapi| {
+        let handle = lapi.number();
+        lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+        let bell = lapi.bell().expect("makes a bell");
+        lapi.gfence().expect("both have the handler");
+        begin.wait();
+        if lapi.rank() == 1 {
+            await_flag(&done);
+            lapi.gfence().expect("task 0 goes on with its call");
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+            return;
+        }
+        let purged = |name: &str, wait: &dyn Fn() -> Result<(), Code>| {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Acquire) {
+                        assert_eq!(raw::purge_totask(handle, 1), codes::SUCCESS);
+                        assert_eq!(raw::resume_totask(handle, 1), codes::SUCCESS);
+                        std::thread::yield_now();
+                    }
+                });
+                let waited = wait();
+                over.store(true, Ordering::Release);
+                assert_eq!(waited, Err(Code(codes::TGT_PURGED)), "{name}");
+            });
+        };
+        // The barrier alone, and then a fence before it.
+        purged("gfence in its barrier", &|| lapi.gfence());
+        let completion = Completion::new();
+        lapi.message(1, 2).data(vec![1; LEN]).completion(&completion).send().expect("sends");
+        purged("fence", &|| lapi.fence());
+        purged("gfence", &|| lapi.gfence());
+        purged("counter", &|| lapi.wait(&Counter::new(), 1).map(drop));
+        purged("bell", &|| lapi.wait_bell(bell, 1).map(drop));
+        purged("completion", &|| lapi.wait_completion(&completion));
+        done.store(true, Ordering::Release);
+        lapi.gfence().expect("it goes on with the first one");
+        assert_eq!(lapi.wait_completion(&completion), Ok(()));
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
+}
