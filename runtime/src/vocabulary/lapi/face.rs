@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
+use super::domain::Running;
 use super::event::Event;
 use super::failure::Failure;
 use super::job::Job;
@@ -231,7 +232,7 @@ impl<'a> Message<'a> {
     /// # Errors
     /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
     /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::HNDL_INVALID`] for a bell of another job,
-    /// [`codes::PEER_LOST`]: nothing was sent.
+    /// [`codes::IN_HANDLER`] in the function of an event, [`codes::PEER_LOST`]: nothing was sent.
     ///
     /// # Panics
     /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. If the function of
@@ -261,6 +262,10 @@ impl<'a> Sending<'a> {
     pub(super) fn send(self, handle: Handle) -> Result<(), Code> {
         let Sending { to, index, header, data, target, origin, completion } = self;
         let domain = port::enter(handle).map_err(Code)?;
+        // Closures of messages may send, functions of events may not.
+        if domain.is_nested() && domain.running.get() == Running::Local {
+            return Err(Code(codes::IN_HANDLER));
+        }
         if !(1..LOC_ADDRTBL_SZ).contains(&index) {
             return Err(Code(codes::HDR_HNDLR_NULL));
         }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::domain::{Domain, LOC_ADDRTBL_SZ, enter_outside, wait};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, Running, enter_outside, wait};
 use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
@@ -43,7 +43,8 @@ impl Signal {
     }
 
     /// Calls `function` with the outcome. It runs on the thread where the event comes: in a call that makes progress, on the thread of
-    /// interrupt mode, or, after a completion handler that was queued, on the handler thread. It can neither send nor wait.
+    /// interrupt mode, or, after a completion handler that was queued, on the handler thread. It can neither send nor wait: such calls are
+    /// [`codes::IN_HANDLER`].
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Signal {
         Signal(Kind::Once(Outcome::call(function)))
     }
@@ -180,6 +181,7 @@ impl Domain {
                 };
                 let outcome = outcome.map_err(why);
                 let name = || "the function of an event".to_owned();
+                let _running = self.runs(Running::Local);
                 self.world.messages().run_told(from, name, || event.tell(outcome));
             }
         }

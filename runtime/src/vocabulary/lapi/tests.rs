@@ -1,8 +1,10 @@
 //! Departures of tasks, failed places and malformed messages, in the books of a task: what no call of a program shows by itself.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{null, null_mut, without_provenance};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -620,4 +622,45 @@ fn a_purge_ends_every_wait() {
         assert_eq!(lapi.wait_completion(&completion), Ok(()));
         assert_eq!(raw::term(handle), codes::SUCCESS);
     });
+}
+
+thread_local! {
+    /// The handle of this thread, for functions that cannot capture it.
+    static OWN: RefCell<Option<Rc<Lapi>>> = const { RefCell::new(None) };
+}
+
+/// Functions of the origin event, the completion event and a target event, which run at once and in polls.
+#[test]
+fn the_function_of_an_event_can_neither_send_nor_wait() {
+    const REFUSED: Option<i32> = Some(codes::IN_HANDLER);
+    let tried = |lapi: &Lapi| {
+        let sent = lapi.message(1, 2).send().err();
+        [sent, lapi.wait(&Counter::new(), 0).err(), lapi.fence().err()].map(|code| code.map(|Code(code)| code))
+    };
+    let job = Threads::new(2).deadline(Duration::from_secs(60));
+    let ran = job.build(|builder| {
+        let lapi = Rc::new(Lapi::start(builder).expect("starts"));
+        assert_eq!(raw::senv(lapi.number(), raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        OWN.set(Some(Rc::clone(&lapi)));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let call = || {
+            let outcomes = Arc::clone(&outcomes);
+            Signal::call(move |outcome| {
+                assert!(outcome.is_ok());
+                let own = OWN.with_borrow(|own| own.as_ref().map(|lapi| tried(lapi)));
+                outcomes.lock().expect("no panic").push(own.expect("on the thread of the calls"));
+            })
+        };
+        lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.target_event(3, call()).expect("an index of the table");
+        lapi.gfence().expect("both have them");
+        lapi.message(1 - lapi.rank(), 1).origin(call()).target(3).completion(call()).send().expect("sends");
+        while outcomes.lock().expect("no panic").len() < 3 {
+            assert_eq!(raw::probe(lapi.number()), codes::SUCCESS);
+        }
+        lapi.gfence().expect("both have seen all");
+        assert_eq!(*outcomes.lock().expect("no panic"), [[REFUSED; 3]; 3]);
+        OWN.set(None);
+    });
+    ran.expect("runs");
 }
