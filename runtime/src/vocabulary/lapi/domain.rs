@@ -19,7 +19,7 @@ use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
-use super::traffic::{Place, Traffic};
+use super::traffic::{Collective, Place, Traffic};
 use super::types::Handle;
 use super::{codes, interrupt, kind};
 use crate::Background;
@@ -354,6 +354,22 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// Gives up a barrier that was left behind: tells the tasks that still wait for this one in it.
+    #[cold]
+    fn give_up(&self, Place { call, round, is_told, why, .. }: Place) {
+        tracing::warn!(
+            ?call,
+            "a collective call that a panic or a purge has ended was not made again, but another one: the other tasks' calls fail"
+        );
+        let (me, n) = (self.world.rank(), self.world.size());
+        for round in (round + usize::from(is_told)..).take_while(|round| 1 << round < n) {
+            self.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, why as u64, 0]);
+        }
+        self.traffic.sent_before.take();
+    }
+}
+
 /// Enters the port of `handle` for a call that may block.
 ///
 /// # Errors
@@ -507,48 +523,62 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     })?
 }
 
-/// Waits until every task has called this. Collective. A message that failed does not end it, so no task stays behind in it alone.
+/// Waits until every task has made this call. Collective. A message that failed does not end it, so no task stays behind in it alone.
 ///
 /// # Errors
-/// As [`wait_apart`].
-pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
-    barrier_after(handle, Ok(()))
+/// As [`barrier_after`].
+pub(super) fn barrier(handle: Handle, call: Collective) -> Result<(), i32> {
+    barrier_after(handle, call, || Ok(()))
 }
 
-/// As [`barrier`], for a task whose collective call has come so far, with `outcome`. After an error it waits for no task, and no task waits for
-/// it: the others' barriers fail with that code. If a task is purged meanwhile, or the panic of a handler comes out of it, the next call goes on with this
-/// barrier, for which the others wait.
+/// As [`barrier`], for a collective call that does something before, `first`. If that fails, this waits for no task, and no task waits for this one:
+/// the others' barriers fail with that code. If a task is purged meanwhile, or the panic of a handler comes out of this, the same call made again goes
+/// on with this barrier, for which the others wait. Another collective call gives it up: the others' barriers fail.
 ///
 /// # Errors
-/// That of `outcome`; as [`wait_apart`]; the code of a task that gave this barrier up.
-pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Result<(), i32> {
-    if outcome == Err(codes::TGT_PURGED) {
-        return outcome;
-    }
+/// That of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] if a task is purged meanwhile.
+pub(super) fn barrier_after(
+    handle: Handle,
+    call: Collective,
+    first: impl FnOnce() -> Result<(), i32>,
+) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
     let purges = domain.purges.get();
     let (me, n) = (domain.world.rank(), domain.world.size());
-    let at = Cell::new(domain.traffic.enter_barrier());
+    let mut place = domain.traffic.enter_barrier(call);
+    while place.call != call {
+        domain.give_up(place);
+        place = domain.traffic.enter_barrier(call);
+    }
     drop(domain);
+    let at = Cell::new(place);
     // Others wait for the messages of the rounds that are left.
     let left = Undo(handle, |domain| domain.traffic.leave_behind(at.get()));
+    let purged = || {
+        at.set(Place { why: codes::RUNTIME, ..at.get() });
+        Err(codes::TGT_PURGED)
+    };
+    let mut outcome = first();
+    if outcome == Err(codes::TGT_PURGED) {
+        return purged();
+    }
     while 1 << at.get().round < n {
-        let Place { number, round, is_told } = at.get();
+        let Place { number, round, is_told, .. } = at.get();
         if !is_told {
             let domain = enter_outside(handle)?;
             let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
             let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
             domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
-            at.set(Place { number, round, is_told: true });
+            at.set(Place { is_told: true, ..at.get() });
         }
         if outcome.is_ok() {
             let from = (me + n - (1 << round) % n) % n;
             outcome = await_round(handle, (round, number), from, purges);
         }
         if outcome == Err(codes::TGT_PURGED) {
-            return outcome;
+            return purged();
         }
-        at.set(Place { number, round: round + 1, is_told: false });
+        at.set(Place { round: round + 1, is_told: false, ..at.get() });
     }
     std::mem::forget(left);
     outcome

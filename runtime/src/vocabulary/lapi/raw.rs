@@ -25,6 +25,7 @@ use super::one_sided::{Change, Transfer};
 use super::parts::{ACK_THRESHOLDS, TIMEOUTS};
 use super::poll::wait_or_purged;
 use super::send::{Message, is_no_function};
+use super::traffic::Collective;
 use super::{domain, one_sided, port, queue, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
@@ -122,16 +123,19 @@ pub fn term(handle: Handle) -> i32 {
         drop(enter_outside(handle)?);
         queue::check_outside(handle)?;
         let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
-        let mut before = None;
         loop {
-            barrier_after(handle, settle().and_then(|()| domain::fence(handle)))?;
+            let ended = barrier_after(handle, Collective::Term, || settle().and_then(|()| domain::fence(handle)));
             // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
             let domain = enter_outside(handle)?;
+            if ended.is_err_and(|code| code != codes::TGT_PURGED) {
+                domain.traffic.sent_before.take();
+            }
+            ended?;
             let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
-            if before.as_ref() == Some(&sent) {
+            // A call that is made again after a panic goes on with the round in which it was.
+            if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
                 break;
             }
-            before = Some(sent);
         }
         let thread = {
             let domain = enter_outside(handle)?;
@@ -216,7 +220,7 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
             return Err(codes::ADDR_TBL_NULL);
         }
         // The exchange holds the port: all tasks are in this call when it begins.
-        barrier(handle)?;
+        barrier(handle, Collective::AddressInit)?;
         let domain = enter_outside(handle)?;
         let all = domain.world.allgather(&[mine]).map_err(|error| codes::of_error(&error))?;
         // SAFETY: the caller guarantees room for one value of each task.
@@ -357,7 +361,7 @@ pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
         drop(enter_outside(handle)?);
-        barrier_after(handle, domain::fence(handle))?;
+        barrier_after(handle, Collective::Gfence, || domain::fence(handle))?;
         port::enter(handle)?.take_fault()
     })())
 }

@@ -8,6 +8,7 @@ use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
+use super::traffic::Collective;
 use super::{Counter, codes, kind};
 use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome};
@@ -94,7 +95,7 @@ impl Lapi {
     /// As [`Lapi::wait`]; [`codes::MEMORY_EXHAUSTED`] if the symmetric heap is full.
     pub fn bell(&self) -> Result<Bell, Code> {
         // The allocation holds the port: all tasks are in this call when it begins.
-        super::domain::barrier(self.number()).map_err(Code)?;
+        super::domain::barrier(self.number(), Collective::Bell).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let bell = domain.world.bell().map_err(|error| Code(codes::of_error(&error)))?;
         let mut bells = domain.bells.all.borrow_mut();

@@ -15,6 +15,7 @@ use super::event::Event;
 use super::failure::Failure;
 use super::raw::{CompletionHandler, Handle, ReturnInfo};
 use super::send::{Message, send};
+use super::traffic::Collective;
 use super::{Answer, Code, Counter, Lapi, Signal, codes, kind, own, port, raw};
 use crate::error::Loss;
 use crate::message::id;
@@ -426,7 +427,7 @@ fn panics_once(is_full: bool, collective: Option<fn(&Lapi)>, call: impl Fn(&Lapi
             lapi.gfence().expect("both are as far");
             if lapi.rank() == 1 {
                 let domain = port::enter(handle).expect("a handle");
-                let next = domain.traffic.enter_barrier();
+                let next = domain.traffic.enter_barrier(Collective::Term);
                 assert_eq!(domain.traffic.has_round(0, next.number), Ok(false), "a round is told once");
                 domain.traffic.leave_behind(next);
                 checked.store(true, Ordering::Release);
@@ -565,6 +566,34 @@ fn a_gfence_that_a_panic_came_out_of_is_gone_on_with() {
                 lapi.message(1, 2).send().expect("there is room");
             }
             fenced(lapi);
+        });
+    }
+}
+
+/// `Term` after a gfence that was not made again, whose other task has been told of this one, or not.
+#[test]
+fn another_call_is_not_taken_for_one_that_a_panic_came_out_of() {
+    let after: [fn(&Lapi); 2] = [
+        |lapi| {
+            lapi.gfence().expect("the other task was in it");
+            assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+        },
+        |lapi| {
+            assert_eq!(lapi.gfence(), Err(Code(codes::HANDLER_PANICKED)));
+            let text = Failure::last(codes::HANDLER_PANICKED).expect("it has a text").text;
+            assert!(text.starts_with("task 0 gave up a barrier"), "{text}");
+            assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+        },
+    ];
+    for (in_fence, after) in [false, true].into_iter().zip(after) {
+        panics_once(false, Some(after), |lapi, again| {
+            if again {
+                return assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+            }
+            if in_fence {
+                lapi.message(1, 2).send().expect("there is room");
+            }
+            lapi.gfence().expect("a handler panics");
         });
     }
 }
