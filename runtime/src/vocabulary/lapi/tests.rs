@@ -511,6 +511,33 @@ fn a_panic_out_of_an_atomic_operation_leaves_no_answer_owed() {
     });
 }
 
+/// Puts or gets a word of task 1 as a vector of one place.
+fn as_vector(lapi: &Lapi, gets: bool) {
+    assert!(!port::enter(lapi.number()).expect("a handle").owed.any(), "of the call before");
+    let (mut here, arrived) = (5u64, Counter::new());
+    let (mut own, mut there, mut lengths) = ([(&raw mut here).cast()], [THERE.as_ptr().cast::<c_void>()], [8]);
+    let len = lengths.as_mut_ptr();
+    let vector = |info: *mut *mut c_void| raw::Vector { vec_type: raw::GEN_IOVECTOR, num_vecs: 1, info, len };
+    let [own, there] = [vector(own.as_mut_ptr()), vector(there.as_mut_ptr())];
+    // SAFETY: both are variables of this process, and this one stays until the counter has moved, or nothing was sent.
+    let moved = unsafe {
+        match gets {
+            true => raw::getv(lapi.number(), 1, &there, &own, null(), &arrived),
+            false => raw::putv(lapi.number(), 1, &there, &own, null(), null(), &arrived),
+        }
+    };
+    assert_eq!(moved, codes::SUCCESS);
+    assert_eq!((lapi.wait(&arrived, 1), here), (Ok(0), 5));
+    assert!(port::enter(lapi.number()).expect("a handle").transfers.groups.borrow().is_empty());
+}
+
+#[test]
+fn a_panic_out_of_a_vectors_transfer_leaves_no_answer_owed() {
+    for gets in [true, false] {
+        panics_once(true, None, |lapi, _| as_vector(lapi, gets));
+    }
+}
+
 unsafe extern "C-unwind" fn count_sent(_: *mut Handle, parameter: *mut c_void, _: *mut raw::SendInfo) {
     // SAFETY: the caller of `xfer` gave this counter.
     unsafe { &*parameter.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
