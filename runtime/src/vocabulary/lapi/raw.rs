@@ -118,11 +118,17 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
 
 /// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
 /// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
+/// [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
         drop(enter_outside(handle)?);
         queue::check_outside(handle)?;
-        let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
+        let settle = || {
+            let purges = enter_outside(handle)?.purges.get();
+            wait_apart(handle, "ending a handle", |domain| {
+                if domain.is_idle() { Some(Ok(())) } else { domain.is_purged_since(purges) }
+            })?
+        };
         loop {
             let ended = barrier_after(handle, Collective::Term, || settle().and_then(|()| domain::fence(handle)));
             // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
@@ -345,7 +351,7 @@ pub fn probe(handle: Handle) -> i32 {
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
 /// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
 /// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
-/// counter; later fences fail too, until that task is purged.
+/// counter; later fences fail too, until that task is purged. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;
@@ -356,7 +362,8 @@ pub fn fence(handle: Handle) -> i32 {
 
 /// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
 /// handler the call fails with [`codes::IN_HANDLER`]. If a task is gone, no task waits for another whose call has failed: all get
-/// [`codes::PEER_LOST`].
+/// [`codes::PEER_LOST`]. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one,
+/// and another collective call in its place ends those of the other tasks with an error.
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;

@@ -631,6 +631,52 @@ fn a_term_that_a_panic_came_out_of_is_gone_on_with() {
     panics_once(false, Some(ended), |lapi, _| ended(lapi));
 }
 
+/// A wait of task 0 ends when another thread purges task 1.
+fn is_purged(handle: Handle, name: &str, wait: &dyn Fn() -> Result<(), Code>) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                assert_eq!(raw::purge_totask(handle, 1), codes::SUCCESS);
+                assert_eq!(raw::resume_totask(handle, 1), codes::SUCCESS);
+                std::thread::yield_now();
+            }
+        });
+        let waited = wait();
+        over.store(true, Ordering::Release);
+        assert_eq!(waited, Err(Code(codes::TGT_PURGED)), "{name}");
+    });
+}
+
+/// Term, while it waits for data that task 1 has not fetched, and in its barrier. It goes on when it is made again.
+#[test]
+fn a_purge_ends_every_wait_of_term() {
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    for len in [0, 20_000] {
+        done.store(false, Ordering::Release);
+        run(2, |lapi| {
+            let handle = lapi.number();
+            lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+            lapi.gfence().expect("both have the handler");
+            begin.wait();
+            if lapi.rank() == 0 {
+                if len != 0 {
+                    lapi.message(1, 2).data(vec![1; len]).send().expect("sends");
+                }
+                let ended = || match raw::term(handle) {
+                    codes::SUCCESS => Ok(()),
+                    code => Err(Code(code)),
+                };
+                is_purged(handle, &format!("term, {len} bytes"), &ended);
+                is_purged(handle, &format!("term again, {len} bytes"), &ended);
+                done.store(true, Ordering::Release);
+            }
+            await_flag(&done);
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+        });
+    }
+}
+
 /// Waits of task 0 for task 1, which lives and does not poll, end when another thread purges a task. The collective calls go on when they are made
 /// again.
 #[test]
@@ -649,21 +695,7 @@ fn a_purge_ends_every_wait() {
             assert_eq!(raw::term(handle), codes::SUCCESS);
             return;
         }
-        let purged = |name: &str, wait: &dyn Fn() -> Result<(), Code>| {
-            let over = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    while !over.load(Ordering::Acquire) {
-                        assert_eq!(raw::purge_totask(handle, 1), codes::SUCCESS);
-                        assert_eq!(raw::resume_totask(handle, 1), codes::SUCCESS);
-                        std::thread::yield_now();
-                    }
-                });
-                let waited = wait();
-                over.store(true, Ordering::Release);
-                assert_eq!(waited, Err(Code(codes::TGT_PURGED)), "{name}");
-            });
-        };
+        let purged = |name: &str, wait: &dyn Fn() -> Result<(), Code>| is_purged(handle, name, wait);
         // The barrier alone, and then a fence before it.
         purged("gfence in its barrier", &|| lapi.gfence());
         let completion = Completion::new();
