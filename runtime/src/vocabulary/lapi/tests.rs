@@ -464,9 +464,12 @@ fn a_panic_out_of_a_send_ends_the_events_of_its_message() {
 /// The function of the origin event panics when the message was sent. Its completion event still comes.
 #[test]
 fn a_panic_of_an_origin_event_leaves_the_completion_event() {
+    // The fence would tell of the panic.
+    let begin = Barrier::new(2);
     run(2, |lapi| {
         lapi.handler(2, |_, _| Answer::discard()).expect("an index of the table");
         lapi.gfence().expect("both have the handler");
+        begin.wait();
         if lapi.rank() == 0 {
             let completion = Completion::new();
             let origin = Signal::call(|_| panic!("it is not wanted"));
