@@ -14,7 +14,7 @@ fn row(name: &str) {
     const STATICS: &[(&str, &str)] = &[("BELLWETHER_STATIC_DATA", "on"), ("BELLWETHER_CMA", "off")];
     const REMOTE_STATICS: &[(&str, &str)] =
         &[("BELLWETHER_STATIC_DATA", "on"), ("BELLWETHER_TRANSPORT", "shm-contract")];
-    let of_statics = name.starts_with("l38") || name.starts_with("l49_puts");
+    let of_statics = name.starts_with("l38") || name.starts_with("l49_puts") || name.contains("static_data");
     let usual = [(2, &[][..]), (3, &[]), (2, NARROW), (3, CONTRACT)];
     let more = [(2, STATICS), (3, REMOTE_STATICS)].into_iter().filter(|_| of_statics);
     for (ranks, settings) in usual.into_iter().chain(more) {

@@ -1,8 +1,9 @@
 //! The rows of LAPI's table between tasks that are threads, with the default and with awkward settings.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_runtime::vocabulary::lapi::{Announced, Answer, HandlerContext, Job, Lapi, codes, raw};
 use bellwether_runtime::{Builder, Settings, Threads, Transport};
 use bellwether_tests::lapi::departures::{self, Owes, Told};
 use bellwether_tests::lapi::{LIMIT, Task, row};
@@ -113,6 +114,50 @@ fn a_wait_for_named_tasks_ends_when_one_leaves() {
 #[test]
 fn a_task_that_is_alone_waits_for_no_counter() {
     everywhere("alone", 2, |builder, _| departures::a_task_that_is_alone(builder));
+}
+
+/// Two tasks flood each other. One begins when the other's messages have used up all credits: until then it makes no call.
+#[test]
+fn floods_use_up_thousands_of_credits() {
+    const CREDITS: usize = 4096;
+    const EACH: usize = 3 * CREDITS;
+    let _guard = watchdog::guard("thousands of credits", LIMIT);
+    let mut settings = Settings::default();
+    settings.lane_depth = Some(CREDITS);
+    let sent = AtomicUsize::new(0);
+    let ran = Threads::new(2).settings(settings).build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        // SAFETY: no handler uses it.
+        let handle = unsafe { lapi.handle() };
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        let came = Arc::new(Mutex::new(vec![0u32; EACH]));
+        let counts = Arc::clone(&came);
+        let handler = move |_: &HandlerContext<'_>, announced: &Announced<'_>| {
+            let number = u32::from_ne_bytes(announced.header().try_into().expect("a number"));
+            counts.lock().expect("no panic")[number as usize] += 1;
+            Answer::discard()
+        };
+        lapi.handler(1, handler).expect("an index of the table");
+        lapi.gfence().expect("both have the handler");
+        if lapi.rank() == 1 {
+            watchdog::at("the first credits");
+            // Without a call of this task, about as many messages are in flight as there are credits.
+            while sent.load(Ordering::Acquire) < CREDITS - 64 {
+                std::thread::yield_now();
+            }
+        }
+        for number in 0..EACH as u32 {
+            watchdog::at(format!("message {number}"));
+            lapi.message(1 - lapi.rank(), 1).header(&number.to_ne_bytes()).send().expect("sends");
+            if lapi.rank() == 0 {
+                sent.store(number as usize + 1, Ordering::Release);
+            }
+        }
+        lapi.gfence().expect("all are in place");
+        assert!(came.lock().expect("no panic").iter().all(|times| *times == 1), "every message, once");
+        lapi.finish().expect("finishes");
+    });
+    ran.expect("runs");
 }
 
 bellwether_tests::lapi_row_tests!(run);

@@ -118,11 +118,19 @@ pub(super) fn order_of_puts(task: &Task) {
 pub(super) fn l51(task: &Task) {
     with(task, |handle, me, n, _| {
         for round in 0..20 {
+            let data = pattern(me + round, 300_001);
             for to in 0..n {
-                ok(send(handle, to, TAKE, &header(0, me), &[1; 50], NONE), "send");
+                ok(send(handle, to, TAKE, &header(0, me), &data, NONE), "long");
+                ok(send(handle, to, TAKE, &header(0, n + me), &data[..50], NONE), "short");
             }
             gfence(handle);
-            assert_eq!(lock(&seen(handle)).calls.len(), n * (round + 1), "all that was sent before is in place");
+            let seen = seen(handle);
+            assert_eq!(lock(&seen).calls.len(), 2 * n * (round + 1), "all that was sent before has arrived");
+            for from in 0..n {
+                let expected = pattern(from + round, 300_001);
+                assert!(lock(&seen).places[&(from as u32)][..] == expected, "long data is in place");
+                assert!(lock(&seen).places[&((n + from) as u32)][..] == expected[..50], "short data is in place");
+            }
             gfence(handle);
         }
     });

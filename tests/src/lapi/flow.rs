@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Counter, codes};
 
-use super::handlers::{Header, TAKE, THEN, lock, seen, send};
+use super::handlers::{Header, NOTE, PLACE, TAKE, THEN, lock, seen, send};
 use super::one_sided::{Shared, pattern, put, with};
 use super::{Task, all, get as value, gfence, ok, place, wait};
 
@@ -80,6 +80,48 @@ pub(super) fn lengths(task: &Task) {
             assert!(lock(&seen).places[&(tag as u32)][..] == expected[..*len], "message of {len}");
         }
         gfence(handle);
+    });
+}
+
+pub(super) fn l05(task: &Task) {
+    let len = task.times(1 << 20, 100 << 20);
+    with(task, |handle, me, next, before| {
+        let completion = Counter::new();
+        let data = pattern(me, len);
+        ok(
+            send(
+                handle,
+                next,
+                TAKE,
+                &Header { tag: me as u32, ..Header::default() },
+                &data,
+                [null(), null(), &completion],
+            ),
+            "send",
+        );
+        wait(handle, &completion, 1, "completion");
+        gfence(handle);
+        let state = seen(handle);
+        let mut found = lock(&state);
+        assert_eq!(found.calls.len(), 1, "once, however many packets");
+        assert!(found.places[&(before as u32)][..] == pattern(before, len));
+        found.places.clear();
+        found.calls.clear();
+        drop(found);
+        // A place that the origin knows: nothing is stored there before the header handler has run.
+        let mut place = vec![0xEE; len];
+        let there = all(handle, place.as_mut_ptr() as u64)[next];
+        for len in [8, 5000, len] {
+            let sent = Header { mode: PLACE | NOTE, tag: 0, address: there };
+            ok(send(handle, next, TAKE, &sent, &data[..len], [null(), null(), &completion]), "send");
+            wait(handle, &completion, 1, "completion");
+            gfence(handle);
+            assert!(place[..len] == pattern(before, len)[..], "{len} bytes");
+            place.fill(0xEE);
+            gfence(handle);
+        }
+        let notes: Vec<_> = lock(&seen(handle)).calls.iter().map(|call| call.consumed.clone()).collect();
+        assert_eq!(notes, [[0xEE; 2]; 3], "once, before any data is stored");
     });
 }
 

@@ -52,6 +52,10 @@ pub(super) const HALF: u32 = 8192;
 pub(super) const LOOK: u32 = 16384;
 /// The completion handler sets the word at `address` to 1.
 pub(super) const FLAG: u32 = 32768;
+/// An inline completion handler asks for a counter, as one that waits does.
+pub(super) const POLL: u32 = 1 << 16;
+/// The header handler notes the first and the last byte of the place at `address`.
+pub(super) const NOTE: u32 = 1 << 17;
 
 /// The observations of one call of a header handler.
 #[derive(Debug, Clone, Default)]
@@ -82,8 +86,20 @@ pub(super) struct Seen {
     pub(super) places: HashMap<u32, Box<[u8]>>,
     old_places: Vec<Box<[u8]>>,
     drops: HashMap<u32, u32>,
+    /// Header handlers and inline completion handlers that run.
     depth: usize,
+    /// The most that ran at a time.
+    pub(super) deepest: usize,
     pub(super) gate: bool,
+}
+
+impl Seen {
+    /// Counts a handler that begins. Returns how many run.
+    fn enter(&mut self) -> usize {
+        self.depth += 1;
+        self.deepest = self.deepest.max(self.depth);
+        self.depth
+    }
 }
 
 static SEEN: Mutex<Option<HashMap<Handle, Arc<Mutex<Seen>>>>> = Mutex::new(None);
@@ -153,8 +169,7 @@ pub(super) unsafe extern "C-unwind" fn take(
     };
     {
         let mut seen = lock(&state);
-        seen.depth += 1;
-        call.depth = seen.depth;
+        call.depth = seen.enter();
     }
     if has(PANIC) {
         lock(&state).depth -= 1;
@@ -183,6 +198,10 @@ pub(super) unsafe extern "C-unwind" fn take(
         info.ctl_flags = raw::BURY_MSG;
     } else if has(PLACE) {
         place = header.address as *mut u8;
+        if has(NOTE) {
+            // SAFETY: the row's buffer, which no other task writes before this has returned.
+            call.consumed = unsafe { vec![place.read(), place.add(info.msg_len as usize - 1).read()] };
+        }
     } else {
         let fresh = vec![0xEE; info.msg_len as usize].into();
         let old = seen.places.insert(header.tag, fresh);
@@ -239,6 +258,10 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
     if has(PANIC_LATE) {
         panic!("message {} cannot be handled", own.header.tag);
     }
+    let is_inline = has(INLINE) || has(LOCAL);
+    if is_inline {
+        lock(&state).enter();
+    }
     let mut codes = Vec::new();
     if has(CALL) {
         codes = calls(handle, own.from as u32);
@@ -253,6 +276,12 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
             // SAFETY: a valid counter.
             codes.push(unsafe { raw::waitcntr(handle, &arrived, 1, std::ptr::null_mut()) });
         }
+    }
+    if has(POLL) {
+        (0..10).for_each(|_| _ = super::get(handle, &Counter::new()));
+    }
+    if is_inline {
+        lock(&state).depth -= 1;
     }
     let address = std::ptr::with_exposed_provenance::<c_void>(own.header.address as usize);
     if has(LOOK) {

@@ -47,7 +47,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l02_amsend_returns_before_delivery", messages::l02),
     ("l03_the_header_handler_gets_what_was_sent", messages::l03),
     ("l04_handlers_run_one_at_a_time", messages::l04),
-    ("l05_the_header_handler_runs_once", messages::l05),
+    ("l05_the_header_handler_runs_once", flow::l05),
     ("l06_the_target_names_the_place", messages::l06),
     ("l07_a_short_message_is_consumed_where_it_is", messages::l07),
     ("l08_return_information_names_the_source_and_starts_fresh", messages::l08),
@@ -87,6 +87,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l40_no_data_still_moves_counters", one_sided::l40),
     ("l41_transfers_have_their_rules", one_sided::l41),
     ("l42_atomic_operations_lose_nothing", one_sided::l42),
+    ("l42_atomic_operations_on_static_data_lose_nothing", one_sided::l42_statics),
     ("l43_atomic_operations_return_the_old_value_or_whether_it_was_equal", one_sided::l43),
     ("l44_atomic_operations_have_their_rules", one_sided::l44),
     ("l45_atomic_operations_of_the_own_task_are_atomic_too", one_sided::l45),
@@ -176,6 +177,7 @@ macro_rules! lapi_row_tests {
             l40_no_data_still_moves_counters
             l41_transfers_have_their_rules
             l42_atomic_operations_lose_nothing
+            l42_atomic_operations_on_static_data_lose_nothing
             l43_atomic_operations_return_the_old_value_or_whether_it_was_equal
             l44_atomic_operations_have_their_rules
             l45_atomic_operations_of_the_own_task_are_atomic_too

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, Ordering};
 
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, rmw_op};
 use bellwether_runtime::vocabulary::lapi::{Counter, codes};
@@ -306,6 +306,34 @@ pub(super) fn l42(task: &Task) {
             // SAFETY: all are done.
             let (short, long) = unsafe { (*short.get(), *long.get()) };
             assert_eq!((short, long), (each * n, i64::from(u32::MAX) + i64::from(2 * each * n)));
+        }
+        gfence(handle);
+    });
+}
+
+/// Words that every task changes at the same time, each mapped by the others where that is set.
+static NARROW_SUM: AtomicI32 = AtomicI32::new(0);
+static WIDE_SUM: AtomicI64 = AtomicI64::new(0);
+
+pub(super) fn l42_statics(task: &Task) {
+    // Where the words are mapped, each writer changes them itself: long enough for the writers to meet.
+    let each = if task.maps_statics { 2_000_000 } else { task.times(50, 2000) };
+    with(task, |handle, me, _, _| {
+        let last = place(handle).1 - 1;
+        let [narrow, wide] = [NARROW_SUM.as_ptr() as u64, WIDE_SUM.as_ptr() as u64].map(|word| all(handle, word)[last]);
+        for _ in 0..each {
+            // SAFETY: words of the last task, which are changed atomically only.
+            unsafe {
+                let (op, none) = (rmw_op::FETCH_AND_ADD, null());
+                ok(raw::rmw(handle, op, last as u32, narrow as *mut i32, &1, null_mut(), none), "rmw");
+                ok(raw::rmw64(handle, op, last as u32, wide as *mut i64, &(1 << 20), null_mut(), none), "rmw64");
+            }
+        }
+        gfence(handle);
+        if me == last {
+            let sum = each * place(handle).1 as i32;
+            let found = (NARROW_SUM.swap(0, Ordering::AcqRel), WIDE_SUM.swap(0, Ordering::AcqRel));
+            assert_eq!(found, (sum, i64::from(sum) << 20), "no addition is lost");
         }
         gfence(handle);
     });

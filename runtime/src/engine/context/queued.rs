@@ -45,24 +45,11 @@ pub(super) struct Buffer {
 }
 
 impl Stream {
-    /// Checks that a range of a segment is there. For GASPI: a rank that has left in order does not explain there why a segment is missing.
-    ///
-    /// # Errors
-    /// As [`Stream::look_up`].
-    fn find_segment(&self, doing: &'static str, (rank, number): (usize, u32), offset: usize, len: usize) -> Result<()> {
-        let using = self.using.begin();
-        if self.node.is_own() && self.mapped_segments.reach(rank, number, offset, len).is_some() {
-            return Ok(());
-        }
-        drop(using);
-        self.look_up(doing, (rank, number), offset, len, false).map(drop)
-    }
-
     /// Advances the look-up of a range of a segment, without waiting. `false`: the look-up is under way; call again with the same `ticket`,
     /// which begins as `None`.
     ///
     /// # Errors
-    /// As [`Stream::find_segment`].
+    /// As [`Stream::locate_plainly`].
     pub(crate) fn begin_find(
         &self,
         doing: &'static str,
@@ -74,7 +61,7 @@ impl Stream {
         self.check_own(doing)?;
         self.check_rank(doing, rank)?;
         if self.is_mapped(rank) {
-            return self.find_segment(doing, (rank, number), offset, len).map(|()| true);
+            return self.locate_plainly(doing, (rank, number), offset, len, false).map(|_| true);
         }
         // A copy of the table that has begun is made whole: the entries of other segments come after this one's.
         if ticket.is_none() && self.known_place(doing, (rank, number), offset, len)?.is_some() {

@@ -19,7 +19,7 @@ use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
-use super::traffic::Traffic;
+use super::traffic::{Collective, Place, Traffic};
 use super::types::Handle;
 use super::{codes, interrupt, kind};
 use crate::Background;
@@ -56,6 +56,20 @@ pub(super) struct Runs<'a>(&'a Cell<Running>, Running);
 impl Drop for Runs<'_> {
     fn drop(&mut self) {
         self.0.set(self.1);
+    }
+}
+
+/// Runs a function when it is dropped: it undoes what a call has begun, if the panic of a handler comes out of the call. A call that ends in
+/// another way forgets this, or drops it where it must be undone in any case.
+pub(super) struct Undo<F: FnMut(&Domain)>(pub(super) Handle, pub(super) F);
+
+impl<F: FnMut(&Domain)> Drop for Undo<F> {
+    #[cold]
+    fn drop(&mut self) {
+        // A handle that has ended has nothing to undo.
+        if let Ok(domain) = port::enter(self.0) {
+            (self.1)(&domain);
+        }
     }
 }
 
@@ -340,6 +354,22 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// Gives up a barrier that was left behind: tells the tasks that still wait for this one in it.
+    #[cold]
+    fn give_up(&self, Place { call, round, is_told, why, .. }: Place) {
+        tracing::warn!(
+            ?call,
+            "a collective call that a panic or a purge has ended was not made again, but another one: the other tasks' calls fail"
+        );
+        let (me, n) = (self.world.rank(), self.world.size());
+        for round in (round + usize::from(is_told)..).take_while(|round| 1 << round < n) {
+            self.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, why as u64, 0]);
+        }
+        self.traffic.sent_before.take();
+    }
+}
+
 /// Enters the port of `handle` for a call that may block.
 ///
 /// # Errors
@@ -470,9 +500,10 @@ pub(super) fn run_own(handle: Handle) {
 /// handlers.
 ///
 /// # Errors
-/// As [`wait_apart`].
+/// As [`wait_apart`]; [`codes::TGT_PURGED`] if a task is purged meanwhile.
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
+    let purges = domain.purges.get();
     // Makes this task's stores to mapped memory visible before its later ones.
     std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
@@ -484,42 +515,72 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
         if domain.is_fenced() && domain.owed.is_answered() {
             return Some(domain.check_not_left("fence"));
         }
-        domain.is_left_alone("fence", &mut seen, |is_gone| {
+        let left = domain.is_left_alone("fence", &mut seen, |is_gone| {
             let is_missed = |task: usize| is_gone(task) && !domain.purged[task].get();
             domain.traffic.first_asked(is_missed).or_else(|| domain.owed.tasks().find(|task| is_missed(*task)))
-        })
+        });
+        left.or_else(|| domain.is_purged_since(purges))
     })?
 }
 
-/// Waits until every task has called this. Collective. A message that failed does not end it, so no task stays behind in it alone.
+/// Waits until every task has made this call. Collective. A message that failed does not end it, so no task stays behind in it alone.
 ///
 /// # Errors
-/// As [`wait_apart`].
-pub(super) fn barrier(handle: Handle) -> Result<(), i32> {
-    barrier_after(handle, Ok(()))
+/// As [`barrier_after`].
+pub(super) fn barrier(handle: Handle, call: Collective) -> Result<(), i32> {
+    barrier_after(handle, call, || Ok(()))
 }
 
-/// As [`barrier`], for a task whose collective call has come so far, with `outcome`. After an error it waits for no task, and no task waits for
-/// it: the others' barriers fail with that code.
+/// As [`barrier`], for a collective call that does something before, `first`. If that fails, this waits for no task, and no task waits for this one:
+/// the others' barriers fail with that code. If a task is purged meanwhile, or the panic of a handler comes out of this, the same call made again goes
+/// on with this barrier, for which the others wait. Another collective call gives it up: the others' barriers fail.
 ///
 /// # Errors
-/// That of `outcome`; as [`wait_apart`]; the code of a task that gave this barrier up.
-pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Result<(), i32> {
+/// That of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] if a task is purged meanwhile.
+pub(super) fn barrier_after(
+    handle: Handle,
+    call: Collective,
+    first: impl FnOnce() -> Result<(), i32>,
+) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
+    let purges = domain.purges.get();
     let (me, n) = (domain.world.rank(), domain.world.size());
-    let number = domain.traffic.begin_barrier();
+    let mut place = domain.traffic.enter_barrier(call);
+    while place.call != call {
+        domain.give_up(place);
+        place = domain.traffic.enter_barrier(call);
+    }
     drop(domain);
-    for round in (0..).take_while(|round| 1 << round < n) {
-        let domain = enter_outside(handle)?;
-        let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
-        let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
-        domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
-        drop(domain);
+    let at = Cell::new(place);
+    // Others wait for the messages of the rounds that are left.
+    let left = Undo(handle, |domain| domain.traffic.leave_behind(at.get()));
+    let purged = || {
+        at.set(Place { why: codes::RUNTIME, ..at.get() });
+        Err(codes::TGT_PURGED)
+    };
+    let mut outcome = first();
+    if outcome == Err(codes::TGT_PURGED) {
+        return purged();
+    }
+    while 1 << at.get().round < n {
+        let Place { number, round, is_told, .. } = at.get();
+        if !is_told {
+            let domain = enter_outside(handle)?;
+            let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
+            let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
+            domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
+            at.set(Place { is_told: true, ..at.get() });
+        }
         if outcome.is_ok() {
             let from = (me + n - (1 << round) % n) % n;
-            outcome = await_round(handle, round, number, from);
+            outcome = await_round(handle, (round, number), from, purges);
         }
+        if outcome == Err(codes::TGT_PURGED) {
+            return purged();
+        }
+        at.set(Place { round: round + 1, is_told: false, ..at.get() });
     }
+    std::mem::forget(left);
     outcome
 }
 
@@ -527,11 +588,14 @@ pub(super) fn barrier_after(handle: Handle, mut outcome: Result<(), i32>) -> Res
 ///
 /// # Errors
 /// As [`barrier_after`].
-fn await_round(handle: Handle, round: usize, number: u32, from: usize) -> Result<(), i32> {
+fn await_round(handle: Handle, (round, number): (usize, u32), from: usize, purges: u64) -> Result<(), i32> {
     let mut seen = None;
     wait_apart(handle, "barrier", |domain| match domain.traffic.has_round(round, number) {
         Ok(true) => Some(Ok(())),
-        Ok(false) => domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from)),
+        Ok(false) => {
+            let left = domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from));
+            left.or_else(|| domain.is_purged_since(purges))
+        }
         Err((code, about)) => {
             let engine = domain.world.engine();
             let is_gone = |task: &usize| code == codes::PEER_LOST && engine.failures.is_gone(*task);

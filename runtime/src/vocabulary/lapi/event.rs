@@ -80,6 +80,12 @@ impl Domain {
         }
     }
 
+    /// Whether a deferred event has neither happened nor failed.
+    #[cold]
+    pub(super) fn is_to_come(&self, event: Event) -> bool {
+        self.deferred.borrow().contains_key(&event.0)
+    }
+
     /// Forgets an event: from now on nothing happens.
     pub(super) fn forget(&self, event: Event) {
         // Dropped after the list is released: the program's drop code may run.

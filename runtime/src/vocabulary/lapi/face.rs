@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
+use super::domain::Running;
 use super::event::Event;
 use super::failure::Failure;
 use super::job::Job;
+use super::poll::wait_or_purged;
 use super::send::{self, Keep};
 use super::signal::Signal;
 use super::types::Handle;
@@ -136,10 +138,11 @@ impl Lapi {
     /// Makes progress until `counter` is at least `value`, subtracts `value`, and returns what is left.
     ///
     /// # Errors
-    /// The code of a message's error; [`codes::PEER_LOST`].
+    /// The code of a message's error; [`codes::PEER_LOST`]; [`codes::TGT_PURGED`] if another thread purges a task meanwhile.
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
         let domain = domain::enter_outside(self.handle).map_err(Code)?;
-        domain::wait(domain, "waiting for a counter", |_| counter.take(value)).map_err(Code)
+        let purges = domain.purges.get();
+        wait_or_purged(domain, counter, value, purges).map_err(Code)
     }
 
     /// As [`raw::fence`](super::raw::fence).
@@ -154,6 +157,11 @@ impl Lapi {
     ///
     /// # Errors
     /// As [`Lapi::wait`].
+    ///
+    /// # Panics
+    /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, also after [`codes::TGT_PURGED`]: the second call goes
+    /// on with the first one, and for the other tasks the two are one call. If it makes another collective call, the other tasks' calls that wait for
+    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. So it is with [`Lapi::bell`] and all collective calls.
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }
@@ -225,7 +233,11 @@ impl<'a> Message<'a> {
     /// # Errors
     /// [`codes::TGT`], [`codes::HDR_HNDLR_NULL`] for an index outside the table, [`codes::UHDR_LEN`], [`codes::TGT_PURGED`],
     /// [`codes::ADDR_HNDL_RANGE`] for a target event outside its table, [`codes::HNDL_INVALID`] for a bell of another job,
-    /// [`codes::PEER_LOST`]: nothing was sent.
+    /// [`codes::IN_HANDLER`] in the function of an event, [`codes::PEER_LOST`]: nothing was sent.
+    ///
+    /// # Panics
+    /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. If the function of
+    /// the origin event panics: the message was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -251,6 +263,10 @@ impl<'a> Sending<'a> {
     pub(super) fn send(self, handle: Handle) -> Result<(), Code> {
         let Sending { to, index, header, data, target, origin, completion } = self;
         let domain = port::enter(handle).map_err(Code)?;
+        // Closures of messages may send, functions of events may not.
+        if domain.is_nested() && domain.running.get() == Running::Local {
+            return Err(Code(codes::IN_HANDLER));
+        }
         if !(1..LOC_ADDRTBL_SZ).contains(&index) {
             return Err(Code(codes::HDR_HNDLR_NULL));
         }
@@ -278,16 +294,24 @@ impl<'a> Sending<'a> {
         };
         let completion = domain.event_of(completion);
         let keep: Keep = Some((data, counter));
+        let settle = |domain: &domain::Domain, is_sent| {
+            let events = [origin, completion].into_iter().filter(|event| event.is_deferred());
+            events.for_each(|event| if is_sent { domain.arm(event, to) } else { domain.forget(event) });
+        };
+        let unwound = domain::Undo(handle, |domain| {
+            // The function of the origin event may panic, which is over then. All other panics come while the message waits for room.
+            settle(domain, origin.is_deferred() && !domain.is_to_come(origin));
+        });
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
         // - the domain holds the signals of the other events until these have come;
         // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
         let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
-        let mut events = [origin, completion].into_iter().filter(|event| event.is_deferred()).peekable();
-        if events.peek().is_some()
+        std::mem::forget(unwound);
+        if (origin.is_deferred() || completion.is_deferred())
             && let Ok(domain) = port::enter(handle)
         {
-            events.for_each(|event| if sent.is_ok() { domain.arm(event, to) } else { domain.forget(event) });
+            settle(&domain, sent.is_ok());
         }
         sent.map_err(Code)
     }

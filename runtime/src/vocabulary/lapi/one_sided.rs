@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::domain::Domain;
+use super::domain::{Domain, Undo};
 use super::event::{Event, happen_at_once};
 use super::failure::What;
 use super::port::{self, Entered};
@@ -200,7 +200,7 @@ fn request(to: u32, handler: u64, words: &[u64]) -> Message {
 /// Asks for something that is answered.
 ///
 /// # Errors
-/// Those of [`send`]. Then nothing was sent.
+/// Those of [`send`]. Then nothing was sent, as after the panic of a handler that ran while this waited for room.
 ///
 /// # Safety
 /// As [`send`].
@@ -208,12 +208,11 @@ pub(super) unsafe fn ask(handle: Handle, domain: Entered, message: Message, keep
     // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     let to = message.to as usize;
     domain.owed.ask(to);
+    let unasked = Undo(handle, |domain| domain.owed.answered(to));
     // SAFETY: the caller's guarantees are the same.
-    unsafe { send(handle, domain, message, keep) }.inspect_err(|_| {
-        if let Ok(domain) = port::enter(handle) {
-            domain.owed.answered(to);
-        }
-    })
+    unsafe { send(handle, domain, message, keep) }?;
+    std::mem::forget(unasked);
+    Ok(())
 }
 
 /// # Safety

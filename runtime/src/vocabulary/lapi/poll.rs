@@ -1,6 +1,6 @@
 //! `Msgpoll`, and waiting for counters with the state of each task: `Setcntr_wstatus`, `Nopoll_wait`.
 
-use super::domain::{Domain, enter_outside, run_own, wait};
+use super::domain::{Domain, Undo, enter_outside, run_own, wait};
 use super::port::Entered;
 use super::queue::Finish;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
@@ -73,6 +73,12 @@ impl Domain {
             // A task may stand in the list for several messages.
             statuses.change(from, |state| (state == msg_status::INITIAL).then_some(msg_status::RECVD), true);
         }
+    }
+
+    /// The end of a wait that began when there were so many purges: none, if there were no more since.
+    #[inline]
+    pub(super) fn is_purged_since<R>(&self, purges: u64) -> Option<Result<R, i32>> {
+        (self.purges.get() != purges).then_some(Err(codes::TGT_PURGED))
     }
 
     /// Notes that a task was purged, and ends the waits of this handle.
@@ -168,6 +174,9 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         if !domain.sleepers.borrow_mut().insert(counter as usize) {
             return Err(codes::MULTIPLE_WAITERS);
         }
+        let asleep = Undo(handle, |domain| {
+            domain.sleepers.borrow_mut().remove(&(counter as usize));
+        });
         let purges = domain.purges.get();
         let sleeps = domain.has_interrupts();
         drop(domain);
@@ -204,8 +213,8 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         } else {
             wait_or_purged(enter_outside(handle)?, own, value, purges)
         };
+        drop(asleep);
         let domain = port::enter(handle)?;
-        domain.sleepers.borrow_mut().remove(&(counter as usize));
         let now = outcome?;
         domain.statuses.borrow_mut().remove(&(counter as u64));
         if !left.is_null() {

@@ -25,6 +25,7 @@ use super::one_sided::{Change, Transfer};
 use super::parts::{ACK_THRESHOLDS, TIMEOUTS};
 use super::poll::wait_or_purged;
 use super::send::{Message, is_no_function};
+use super::traffic::Collective;
 use super::{domain, one_sided, port, queue, send};
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
@@ -117,21 +118,30 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
 
 /// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
 /// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
+/// [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
         drop(enter_outside(handle)?);
         queue::check_outside(handle)?;
-        let settle = || wait_apart(handle, "ending a handle", |domain| domain.is_idle().then_some(()));
-        let mut before = None;
+        let settle = || {
+            let purges = enter_outside(handle)?.purges.get();
+            wait_apart(handle, "ending a handle", |domain| {
+                if domain.is_idle() { Some(Ok(())) } else { domain.is_purged_since(purges) }
+            })?
+        };
         loop {
-            barrier_after(handle, settle().and_then(|()| domain::fence(handle)))?;
+            let ended = barrier_after(handle, Collective::Term, || settle().and_then(|()| domain::fence(handle)));
             // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
             let domain = enter_outside(handle)?;
+            if ended.is_err_and(|code| code != codes::TGT_PURGED) {
+                domain.traffic.sent_before.take();
+            }
+            ended?;
             let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
-            if before.as_ref() == Some(&sent) {
+            // A call that is made again after a panic goes on with the round in which it was.
+            if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
                 break;
             }
-            before = Some(sent);
         }
         let thread = {
             let domain = enter_outside(handle)?;
@@ -216,7 +226,7 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
             return Err(codes::ADDR_TBL_NULL);
         }
         // The exchange holds the port: all tasks are in this call when it begins.
-        barrier(handle)?;
+        barrier(handle, Collective::AddressInit)?;
         let domain = enter_outside(handle)?;
         let all = domain.world.allgather(&[mine]).map_err(|error| codes::of_error(&error))?;
         // SAFETY: the caller guarantees room for one value of each task.
@@ -341,7 +351,7 @@ pub fn probe(handle: Handle) -> i32 {
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
 /// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
 /// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
-/// counter; later fences fail too, until that task is purged.
+/// counter; later fences fail too, until that task is purged. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;
@@ -352,12 +362,13 @@ pub fn fence(handle: Handle) -> i32 {
 
 /// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
 /// handler the call fails with [`codes::IN_HANDLER`]. If a task is gone, no task waits for another whose call has failed: all get
-/// [`codes::PEER_LOST`].
+/// [`codes::PEER_LOST`]. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one,
+/// and another collective call in its place ends those of the other tasks with an error.
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
         drop(enter_outside(handle)?);
-        barrier_after(handle, domain::fence(handle))?;
+        barrier_after(handle, Collective::Gfence, || domain::fence(handle))?;
         port::enter(handle)?.take_fault()
     })())
 }

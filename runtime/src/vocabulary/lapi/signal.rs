@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::domain::{Domain, LOC_ADDRTBL_SZ, enter_outside, wait};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, Running, enter_outside, wait};
 use super::event::{Deferred, Event};
 use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
+use super::traffic::Collective;
 use super::{Counter, codes, kind};
 use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome};
@@ -43,7 +44,8 @@ impl Signal {
     }
 
     /// Calls `function` with the outcome. It runs on the thread where the event comes: in a call that makes progress, on the thread of
-    /// interrupt mode, or, after a completion handler that was queued, on the handler thread. It can neither send nor wait.
+    /// interrupt mode, or, after a completion handler that was queued, on the handler thread. It can neither send nor wait: such calls are
+    /// [`codes::IN_HANDLER`].
     pub fn call(function: impl FnOnce(Result<()>) + Send + 'static) -> Signal {
         Signal(Kind::Once(Outcome::call(function)))
     }
@@ -93,7 +95,7 @@ impl Lapi {
     /// As [`Lapi::wait`]; [`codes::MEMORY_EXHAUSTED`] if the symmetric heap is full.
     pub fn bell(&self) -> Result<Bell, Code> {
         // The allocation holds the port: all tasks are in this call when it begins.
-        super::domain::barrier(self.number()).map_err(Code)?;
+        super::domain::barrier(self.number(), Collective::Bell).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let bell = domain.world.bell().map_err(|error| Code(codes::of_error(&error)))?;
         let mut bells = domain.bells.all.borrow_mut();
@@ -111,7 +113,12 @@ impl Lapi {
             return Err(Code(codes::HNDL_INVALID));
         }
         let rung = |domain: &Domain| domain.bells.all.borrow().get(bell.number).map_or(0, |bell| bell.words.count());
-        wait(domain, "waiting for a bell", |domain| Some(rung(domain)).filter(|rung| *rung >= rings)).map_err(Code)
+        let purges = domain.purges.get();
+        let waited = wait(domain, "waiting for a bell", |domain| match rung(domain) {
+            rung if rung >= rings => Some(Ok(rung)),
+            _ => domain.is_purged_since(purges),
+        });
+        waited.and_then(|outcome| outcome).map_err(Code)
     }
 
     /// Makes progress until the events of `completion` have come. In interrupt mode it can also be awaited, in any executor.
@@ -120,8 +127,12 @@ impl Lapi {
     /// As [`Lapi::wait`]. If an event of `completion` failed, [`codes::RUNTIME`]; [`Code::failure`] has the text.
     pub fn wait_completion(&self, completion: &Completion) -> Result<(), Code> {
         let domain = enter_outside(self.number()).map_err(Code)?;
-        let outcome = wait(domain, "waiting for a completion", |_| completion.outcome()).map_err(Code)?;
-        outcome.map_err(|error| Code(codes::of_error(&error)))
+        let purges = domain.purges.get();
+        let waited = wait(domain, "waiting for a completion", |domain| match completion.outcome() {
+            Some(outcome) => Some(outcome.map_err(|error| codes::of_error(&error))),
+            None => domain.is_purged_since(purges),
+        });
+        waited.and_then(|outcome| outcome).map_err(Code)
     }
 
     /// Sets the target event of this task with this index, 1 to 255. It happens when a message that names the index by
@@ -171,6 +182,7 @@ impl Domain {
                 };
                 let outcome = outcome.map_err(why);
                 let name = || "the function of an event".to_owned();
+                let _running = self.runs(Running::Local);
                 self.world.messages().run_told(from, name, || event.tell(outcome));
             }
         }

@@ -1,19 +1,25 @@
 //! Departures of tasks, failed places and malformed messages, in the books of a task: what no call of a program shows by itself.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{null, null_mut, without_provenance};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::arrive::lengths;
 use super::domain::{Domain, enter_outside, wait};
 use super::event::Event;
 use super::failure::Failure;
 use super::raw::{CompletionHandler, Handle, ReturnInfo};
 use super::send::{Message, send};
+use super::traffic::Collective;
 use super::{Answer, Code, Counter, Lapi, Signal, codes, kind, own, port, raw};
 use crate::error::Loss;
-use crate::{Settings, Threads, Transport};
+use crate::message::id;
+use crate::{Completion, Settings, Threads, Transport};
 
 /// Runs a program of every task in polling mode.
 fn run(tasks: usize, program: impl Fn(&Lapi) + Sync) {
@@ -364,4 +370,388 @@ fn data_that_is_announced_outlives_the_news_of_the_loss() {
             }
         });
     }
+}
+
+/// Sends messages to task 1 until there is no room for more.
+fn fill(handle: Handle) {
+    let nothing = [0, 0, lengths(0, 0)].map(u64::to_ne_bytes);
+    let domain = port::enter(handle).expect("a handle");
+    let send = || domain.world.messages().try_send(1, id::LAPI, 2, nothing.as_flattened());
+    while send().expect("task 1 is there") {}
+}
+
+fn await_flag(flag: &AtomicBool) {
+    while !flag.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// Task 0 makes a call of which the panic of a header handler comes out, and makes it again. If `is_full`, there is no room on the way to task 1,
+/// so a call that sends waits. Task 1 makes a collective call once. After that the job goes on and ends.
+fn panics_once(is_full: bool, collective: Option<fn(&Lapi)>, call: impl Fn(&Lapi, bool) + Sync) {
+    let settings = Settings { lane_depth: Some(1), ..Settings::default() };
+    let begin = Barrier::new(2);
+    let [sent, caught, told, done, checked] = [const { AtomicBool::new(false) }; 5];
+    run_with(2, settings, |lapi| {
+        let handle = lapi.number();
+        lapi.handler(1, |_, _| -> Answer { panic!("it is not wanted") }).expect("an index of the table");
+        lapi.handler(2, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.gfence().expect("both have the handlers");
+        begin.wait();
+        if lapi.rank() == 0 {
+            await_flag(&sent);
+            if is_full {
+                fill(handle);
+            }
+            let panic = catch_unwind(AssertUnwindSafe(|| call(lapi, false))).expect_err("a handler panics");
+            assert_eq!(panic.downcast_ref(), Some(&"it is not wanted"));
+            caught.store(true, Ordering::Release);
+            call(lapi, true);
+            while !told.load(Ordering::Acquire) {
+                assert_eq!(raw::probe(handle), codes::SUCCESS);
+            }
+            done.store(true, Ordering::Release);
+        } else {
+            lapi.message(0, 1).send().expect("sends");
+            sent.store(true, Ordering::Release);
+            await_flag(&caught);
+            until_told(lapi, codes::HANDLER_PANICKED, 1);
+            told.store(true, Ordering::Release);
+            collective.into_iter().for_each(|call| call(lapi));
+            while collective.is_none() && !done.load(Ordering::Acquire) {
+                assert_eq!(raw::probe(handle), codes::SUCCESS);
+            }
+        }
+        if port::enter(handle).is_ok() {
+            lapi.fence().expect("all is answered");
+            lapi.gfence().expect("both are as far");
+            if lapi.rank() == 1 {
+                let domain = port::enter(handle).expect("a handle");
+                let next = domain.traffic.enter_barrier(Collective::Term);
+                assert_eq!(domain.traffic.has_round(0, next.number), Ok(false), "a round is told once");
+                domain.traffic.leave_behind(next);
+                checked.store(true, Ordering::Release);
+            }
+            while !checked.load(Ordering::Acquire) {
+                assert_eq!(raw::probe(handle), codes::SUCCESS);
+            }
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+        }
+    });
+}
+
+/// The future of the message that was not sent ends in an error, and that of the next one without.
+#[test]
+fn a_panic_out_of_a_send_ends_the_events_of_its_message() {
+    for len in [8, 20_000] {
+        panics_once(true, None, |lapi, again| {
+            if again {
+                assert!(port::enter(lapi.number()).expect("a handle").deferred.borrow().is_empty(), "{len} bytes");
+            }
+            let completion = Completion::new();
+            let send = || lapi.message(1, 2).data(vec![1; len]).origin(&completion).completion(&completion).send();
+            let sent = catch_unwind(AssertUnwindSafe(send));
+            let outcome = if sent.is_ok() { Ok(()) } else { Err(Code(codes::RUNTIME)) };
+            assert_eq!(lapi.wait_completion(&completion), outcome, "{len} bytes");
+            match sent {
+                Ok(sent) => sent.expect("sends"),
+                Err(panic) => resume_unwind(panic),
+            }
+        });
+    }
+}
+
+/// The function of the origin event panics when the message was sent. Its completion event still comes.
+#[test]
+fn a_panic_of_an_origin_event_leaves_the_completion_event() {
+    // The fence would tell of the panic.
+    let begin = Barrier::new(2);
+    run(2, |lapi| {
+        lapi.handler(2, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.gfence().expect("both have the handler");
+        begin.wait();
+        if lapi.rank() == 0 {
+            let completion = Completion::new();
+            let origin = Signal::call(|_| panic!("it is not wanted"));
+            let send = || lapi.message(1, 2).origin(origin).completion(&completion).send();
+            catch_unwind(AssertUnwindSafe(send)).expect_err("the function panics");
+            assert_eq!(lapi.wait_completion(&completion), Ok(()));
+        }
+        until_term(lapi);
+    });
+}
+
+/// Ends the handle. What was told of a panic is told once more.
+fn until_term(lapi: &Lapi) {
+    let fenced = lapi.gfence();
+    assert!(matches!(fenced, Ok(()) | Err(Code(codes::HANDLER_PANICKED))), "{fenced:?}");
+    assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+}
+
+/// A variable of task 1.
+static THERE: AtomicU64 = AtomicU64::new(5);
+
+#[test]
+fn a_panic_out_of_a_get_leaves_no_answer_owed() {
+    panics_once(true, None, |lapi, _| {
+        let (mut here, arrived) = (0u64, Counter::new());
+        let (from, to) = (THERE.as_ptr().cast_const().cast(), (&raw mut here).cast());
+        // SAFETY: both are variables of this process, and this one stays until the counter has moved, or nothing was sent.
+        let got = unsafe { raw::get(lapi.number(), 1, 8, from, to, null(), &arrived) };
+        assert_eq!(got, codes::SUCCESS);
+        assert_eq!((lapi.wait(&arrived, 1), here), (Ok(0), 5));
+    });
+}
+
+#[test]
+fn a_panic_out_of_an_atomic_operation_leaves_no_answer_owed() {
+    panics_once(true, None, |lapi, again| {
+        let there = THERE.as_ptr().cast();
+        // SAFETY: the variable stays, and zero is added.
+        let asked = unsafe { raw::rmw64(lapi.number(), raw::rmw_op::FETCH_AND_ADD, 1, there, &0, null_mut(), null()) };
+        assert_eq!((asked, again), (codes::SUCCESS, true));
+        lapi.fence().expect("it is answered");
+    });
+}
+
+/// Puts or gets a word of task 1 as a vector of one place.
+fn as_vector(lapi: &Lapi, gets: bool) {
+    assert!(!port::enter(lapi.number()).expect("a handle").owed.any(), "of the call before");
+    let (mut here, arrived) = (5u64, Counter::new());
+    let (mut own, mut there, mut lengths) = ([(&raw mut here).cast()], [THERE.as_ptr().cast::<c_void>()], [8]);
+    let len = lengths.as_mut_ptr();
+    let vector = |info: *mut *mut c_void| raw::Vector { vec_type: raw::GEN_IOVECTOR, num_vecs: 1, info, len };
+    let [own, there] = [vector(own.as_mut_ptr()), vector(there.as_mut_ptr())];
+    // SAFETY: both are variables of this process, and this one stays until the counter has moved, or nothing was sent.
+    let moved = unsafe {
+        match gets {
+            true => raw::getv(lapi.number(), 1, &there, &own, null(), &arrived),
+            false => raw::putv(lapi.number(), 1, &there, &own, null(), null(), &arrived),
+        }
+    };
+    assert_eq!(moved, codes::SUCCESS);
+    assert_eq!((lapi.wait(&arrived, 1), here), (Ok(0), 5));
+    assert!(port::enter(lapi.number()).expect("a handle").transfers.groups.borrow().is_empty());
+}
+
+#[test]
+fn a_panic_out_of_a_vectors_transfer_leaves_no_answer_owed() {
+    for gets in [true, false] {
+        panics_once(true, None, |lapi, _| as_vector(lapi, gets));
+    }
+}
+
+unsafe extern "C-unwind" fn count_sent(_: *mut Handle, parameter: *mut c_void, _: *mut raw::SendInfo) {
+    // SAFETY: the caller of `xfer` gave this counter.
+    unsafe { &*parameter.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_panic_out_of_a_transfer_leaves_no_function_behind() {
+    let runs = AtomicUsize::new(0);
+    panics_once(true, None, |lapi, _| {
+        let handle = lapi.number();
+        let left = || port::enter(handle).expect("a handle").deferred.borrow().len();
+        assert_eq!(left(), 0, "of the call before");
+        let am = raw::transfer::Am {
+            kind: raw::transfer::AM,
+            flags: 0,
+            tgt: 1,
+            hdr_hdl: 2,
+            uhdr_len: 0,
+            uhdr: null_mut(),
+            udata: null_mut(),
+            udata_len: 0,
+            shdlr: Some(count_sent),
+            sinfo: std::ptr::from_ref(&runs).cast_mut().cast(),
+            tgt_cntr: 0,
+            org_cntr: null_mut(),
+            cmpl_cntr: null_mut(),
+        };
+        // SAFETY: no data, and the parameter outlives the job.
+        let sent = unsafe { raw::xfer(handle, (&raw const am).cast()) };
+        assert_eq!((sent, left()), (codes::SUCCESS, 0));
+    });
+    assert_eq!(runs.into_inner(), 1);
+}
+
+#[test]
+fn a_panic_out_of_nopoll_wait_lets_the_next_one_wait() {
+    let counter = Counter::new();
+    panics_once(false, None, |lapi, again| {
+        counter.set(again.into());
+        // SAFETY: a valid counter.
+        assert_eq!(unsafe { raw::nopoll_wait(lapi.number(), &counter, 1, null_mut()) }, codes::SUCCESS);
+        assert!(port::enter(lapi.number()).expect("a handle").sleepers.borrow().is_empty());
+    });
+}
+
+/// The panic comes while the fence waits, before the barrier, and in the barrier.
+#[test]
+fn a_gfence_that_a_panic_came_out_of_is_gone_on_with() {
+    let fenced: fn(&Lapi) = |lapi| lapi.gfence().expect("both are in it");
+    for in_fence in [true, false] {
+        panics_once(false, Some(fenced), |lapi, again| {
+            if in_fence && !again {
+                lapi.message(1, 2).send().expect("there is room");
+            }
+            fenced(lapi);
+        });
+    }
+}
+
+/// `Term` after a gfence that was not made again, whose other task has been told of this one, or not.
+#[test]
+fn another_call_is_not_taken_for_one_that_a_panic_came_out_of() {
+    let after: [fn(&Lapi); 2] = [
+        |lapi| {
+            lapi.gfence().expect("the other task was in it");
+            assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+        },
+        |lapi| {
+            assert_eq!(lapi.gfence(), Err(Code(codes::HANDLER_PANICKED)));
+            let text = Failure::last(codes::HANDLER_PANICKED).expect("it has a text").text;
+            assert!(text.starts_with("task 0 gave up a barrier"), "{text}");
+            assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+        },
+    ];
+    for (in_fence, after) in [false, true].into_iter().zip(after) {
+        panics_once(false, Some(after), |lapi, again| {
+            if again {
+                return assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+            }
+            if in_fence {
+                lapi.message(1, 2).send().expect("there is room");
+            }
+            lapi.gfence().expect("a handler panics");
+        });
+    }
+}
+
+#[test]
+fn a_term_that_a_panic_came_out_of_is_gone_on_with() {
+    let ended: fn(&Lapi) = |lapi| assert_eq!(raw::term(lapi.number()), codes::SUCCESS);
+    panics_once(false, Some(ended), |lapi, _| ended(lapi));
+}
+
+/// A wait of task 0 ends when another thread purges task 1.
+fn is_purged(handle: Handle, name: &str, wait: &dyn Fn() -> Result<(), Code>) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                assert_eq!(raw::purge_totask(handle, 1), codes::SUCCESS);
+                assert_eq!(raw::resume_totask(handle, 1), codes::SUCCESS);
+                std::thread::yield_now();
+            }
+        });
+        let waited = wait();
+        over.store(true, Ordering::Release);
+        assert_eq!(waited, Err(Code(codes::TGT_PURGED)), "{name}");
+    });
+}
+
+/// Term, while it waits for data that task 1 has not fetched, and in its barrier. It goes on when it is made again.
+#[test]
+fn a_purge_ends_every_wait_of_term() {
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    for len in [0, 20_000] {
+        done.store(false, Ordering::Release);
+        run(2, |lapi| {
+            let handle = lapi.number();
+            lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+            lapi.gfence().expect("both have the handler");
+            begin.wait();
+            if lapi.rank() == 0 {
+                if len != 0 {
+                    lapi.message(1, 2).data(vec![1; len]).send().expect("sends");
+                }
+                let ended = || match raw::term(handle) {
+                    codes::SUCCESS => Ok(()),
+                    code => Err(Code(code)),
+                };
+                is_purged(handle, &format!("term, {len} bytes"), &ended);
+                is_purged(handle, &format!("term again, {len} bytes"), &ended);
+                done.store(true, Ordering::Release);
+            }
+            await_flag(&done);
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+        });
+    }
+}
+
+/// Waits of task 0 for task 1, which lives and does not poll, end when another thread purges a task. The collective calls go on when they are made
+/// again.
+#[test]
+fn a_purge_ends_every_wait() {
+    const LEN: usize = 20_000;
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    run(2, |lapi| {
+        let handle = lapi.number();
+        lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+        let bell = lapi.bell().expect("makes a bell");
+        lapi.gfence().expect("both have the handler");
+        begin.wait();
+        if lapi.rank() == 1 {
+            await_flag(&done);
+            lapi.gfence().expect("task 0 goes on with its call");
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+            return;
+        }
+        let purged = |name: &str, wait: &dyn Fn() -> Result<(), Code>| is_purged(handle, name, wait);
+        // The barrier alone, and then a fence before it.
+        purged("gfence in its barrier", &|| lapi.gfence());
+        let completion = Completion::new();
+        lapi.message(1, 2).data(vec![1; LEN]).completion(&completion).send().expect("sends");
+        purged("fence", &|| lapi.fence());
+        purged("gfence", &|| lapi.gfence());
+        purged("counter", &|| lapi.wait(&Counter::new(), 1).map(drop));
+        purged("bell", &|| lapi.wait_bell(bell, 1).map(drop));
+        purged("completion", &|| lapi.wait_completion(&completion));
+        done.store(true, Ordering::Release);
+        lapi.gfence().expect("it goes on with the first one");
+        assert_eq!(lapi.wait_completion(&completion), Ok(()));
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
+}
+
+thread_local! {
+    /// The handle of this thread, for functions that cannot capture it.
+    static OWN: RefCell<Option<Rc<Lapi>>> = const { RefCell::new(None) };
+}
+
+/// Functions of the origin event, the completion event and a target event, which run at once and in polls.
+#[test]
+fn the_function_of_an_event_can_neither_send_nor_wait() {
+    const REFUSED: Option<i32> = Some(codes::IN_HANDLER);
+    let tried = |lapi: &Lapi| {
+        let sent = lapi.message(1, 2).send().err();
+        [sent, lapi.wait(&Counter::new(), 0).err(), lapi.fence().err()].map(|code| code.map(|Code(code)| code))
+    };
+    let job = Threads::new(2).deadline(Duration::from_secs(60));
+    let ran = job.build(|builder| {
+        let lapi = Rc::new(Lapi::start(builder).expect("starts"));
+        assert_eq!(raw::senv(lapi.number(), raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        OWN.set(Some(Rc::clone(&lapi)));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let call = || {
+            let outcomes = Arc::clone(&outcomes);
+            Signal::call(move |outcome| {
+                assert!(outcome.is_ok());
+                let own = OWN.with_borrow(|own| own.as_ref().map(|lapi| tried(lapi)));
+                outcomes.lock().expect("no panic").push(own.expect("on the thread of the calls"));
+            })
+        };
+        lapi.handler(1, |_, _| Answer::discard()).expect("an index of the table");
+        lapi.target_event(3, call()).expect("an index of the table");
+        lapi.gfence().expect("both have them");
+        lapi.message(1 - lapi.rank(), 1).origin(call()).target(3).completion(call()).send().expect("sends");
+        while outcomes.lock().expect("no panic").len() < 3 {
+            assert_eq!(raw::probe(lapi.number()), codes::SUCCESS);
+        }
+        lapi.gfence().expect("both have seen all");
+        assert_eq!(*outcomes.lock().expect("no panic"), [[REFUSED; 3]; 3]);
+        OWN.set(None);
+    });
+    ran.expect("runs");
 }

@@ -8,10 +8,14 @@
 //! A barrier is the dissemination barrier of Hensgen, Finkel and Manber (1988), made of messages. So handlers run meanwhile, and other threads
 //! of the task can call. A task that gives a barrier up, because a task is gone, says so in the messages of all rounds that are left. So each
 //! task gets a message for each round, or finds that its sender is gone, and no living task waits for one that gave up. The counts stay equal too.
+//! A call that the panic of a handler comes out of, or that a purge ends, gives nothing up: the same call, made again, goes on with its barrier.
+//! Another collective call gives that barrier up first. The tasks that wait in it would otherwise take the other call for the first.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU64;
+
+use super::codes;
 
 /// Rounds of a barrier, at most.
 const ROUNDS: usize = 32;
@@ -44,9 +48,36 @@ pub(super) struct Traffic {
     /// For each round, the messages received for it in all barriers so far, modulo 2^32.
     rounds: [Cell<u32>; ROUNDS],
     barriers: Cell<u32>,
+    /// Barriers that the panic of a handler came out of, or that a purge ended, the first one first. The next calls go on with them, or give them up.
+    left_behind: RefCell<VecDeque<Place>>,
     /// Rounds of barriers whose sender has given the barrier up: the round and the barrier's number; the code, and the task that it is about
     /// plus one.
     broken: RefCell<Vec<((usize, u32), Broken)>>,
+    /// The messages that each task had sent at the end of the last round of `Term`; empty before the first one.
+    pub(super) sent_before: RefCell<Vec<u64>>,
+}
+
+/// A collective call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Collective {
+    Gfence,
+    Term,
+    AddressInit,
+    Bell,
+}
+
+/// How far a call has come in a barrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) call: Collective,
+    /// The barrier.
+    pub(super) number: u32,
+    /// The round in which the call is.
+    pub(super) round: usize,
+    /// Whether the message of this round was sent.
+    pub(super) is_told: bool,
+    /// The code for the other tasks, if this barrier is given up.
+    pub(super) why: i32,
 }
 
 /// Why a task gave a barrier up: the code, and the task that it is about plus one, or 0.
@@ -64,7 +95,9 @@ impl Traffic {
             waiting: RefCell::default(),
             rounds: [const { Cell::new(0) }; ROUNDS],
             barriers: Cell::new(0),
+            left_behind: RefCell::default(),
             broken: RefCell::default(),
+            sent_before: RefCell::default(),
         }
     }
 
@@ -147,8 +180,21 @@ impl Traffic {
         self.open.borrow_mut().retain(|open| *open != (from, number));
     }
 
+    /// Goes on with the first barrier that was left behind, which may be another call's, or begins one for `call`.
+    pub(super) fn enter_barrier(&self, call: Collective) -> Place {
+        let left = self.left_behind.borrow_mut().pop_front();
+        let why = codes::HANDLER_PANICKED;
+        left.unwrap_or_else(|| Place { call, number: self.begin_barrier(), round: 0, is_told: false, why })
+    }
+
+    /// A panic came out of a call that has come so far in a barrier, or a purge ended the call.
+    #[cold]
+    pub(super) fn leave_behind(&self, place: Place) {
+        self.left_behind.borrow_mut().push_back(place);
+    }
+
     /// Begins a barrier; its number.
-    pub(super) fn begin_barrier(&self) -> u32 {
+    fn begin_barrier(&self) -> u32 {
         let number = self.barriers.get().wrapping_add(1);
         self.barriers.set(number);
         self.broken.borrow_mut().retain(|((_, of), _)| !is_behind(*of, number));
@@ -199,6 +245,20 @@ mod tests {
         assert_eq!([0, 1, 2].map(|round| traffic.has_round(round, second)), [Err((9, 0)), Ok(true), Ok(false)]);
         traffic.begin_barrier();
         assert!(traffic.broken.borrow().is_empty(), "barriers that are over");
+    }
+
+    #[test]
+    fn the_next_call_goes_on_with_a_barrier_that_a_panic_came_out_of() {
+        let traffic = Traffic::new(4);
+        let enter = || traffic.enter_barrier(Collective::Gfence);
+        let first = enter();
+        assert_eq!((first.round, first.is_told), (0, false));
+        let second = enter();
+        assert_eq!(second.number, first.number + 1);
+        let left = [Place { round: 1, is_told: true, ..first }, Place { round: 1, is_told: false, ..second }];
+        left.iter().for_each(|place| traffic.leave_behind(*place));
+        assert_eq!([(); 2].map(|()| enter()), left);
+        assert_eq!(enter().number, second.number + 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::arrive::words;
 use super::calls;
-use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running};
+use super::domain::{Domain, LOC_ADDRTBL_SZ, MAX_UHDR_SZ, Running, Undo};
 use super::event::{Deferred, Event, happen_at_once};
 use super::failure::{Refusal, What};
 use super::one_sided::{self, Transfer, ask};
@@ -130,7 +130,7 @@ struct Parts {
     completion: u64,
 }
 
-/// Sends the parts of a group; `event` happens when their sources may be changed.
+/// Sends the parts of a group; `event` happens when their sources may be changed, and when the event that this returns has been let happen.
 ///
 /// # Errors
 /// As [`send`]. Parts may have been sent then.
@@ -138,22 +138,16 @@ struct Parts {
 /// # Safety
 /// The first address of each piece is valid for reading until the event has happened, the second for writing at the target until the group
 /// is done there; counters are valid.
-unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<(), i32> {
+unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event) -> Result<Event, i32> {
     let domain = port::enter(handle)?;
     let room = domain.room();
     let last = if event == Event::NONE { event } else { domain.defer(Deferred::Last(1, event, None)) };
     drop(domain);
+    let unsent = Undo(handle, |domain| domain.forget(last));
     // SAFETY: the caller's guarantees are the same.
-    let sent = unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code);
-    if event == Event::NONE {
-        return sent;
-    }
-    match sent {
-        // SAFETY: as above.
-        Ok(()) => unsafe { happen_at_once(handle, last, parts.to) },
-        Err(_) => port::enter(handle)?.forget(last),
-    }
-    sent
+    unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code)?;
+    std::mem::forget(unsent);
+    Ok(last)
 }
 
 /// # Errors
@@ -309,14 +303,22 @@ pub(super) unsafe fn put_vectors(
     }
     let (name, completion) = (Name { number, total }, completion.word());
     let parts = Parts { to: tgt as usize, name, target, completion };
-    let counts = |change: fn(&Owed, usize)| match port::enter(handle) {
-        Ok(domain) if Event::from_word(completion).is_counter() => change(&domain.owed, tgt as usize),
-        _ => {}
+    let count = |domain: &Domain, change: fn(&Owed, usize)| {
+        if Event::from_word(completion).is_counter() {
+            change(&domain.owed, tgt as usize);
+        }
     };
     // Before they are sent: the answer may come while the call waits for room.
-    counts(Owed::expect);
+    let domain = port::enter(handle)?;
+    count(&domain, Owed::expect);
+    drop(domain);
+    let unsent = Undo(handle, |domain| count(domain, Owed::completed));
     // SAFETY: the caller's guarantees are the same.
-    unsafe { send_parts(handle, &parts, from.pieces(to), event) }.inspect_err(|_| counts(Owed::completed))
+    let last = unsafe { send_parts(handle, &parts, from.pieces(to), event) }?;
+    std::mem::forget(unsent);
+    // SAFETY: as above.
+    unsafe { happen_at_once(handle, last, parts.to) };
+    Ok(())
 }
 
 /// `LAPI_Getv`: copies the data of the places of `tgt_vec`, which are addresses of task `tgt`, to those of `org_vec`.
@@ -369,12 +371,13 @@ pub(super) unsafe fn get_vectors(
     domain.owed.ask(task);
     let name = domain.own_group(task, total, rest, Then::Get(event, target));
     drop(domain);
-    ask_parts(handle, task, name).inspect_err(|_| {
-        if let Ok(domain) = port::enter(handle) {
-            domain.transfers.groups.borrow_mut().remove(&(task, name.number));
-            domain.owed.answered(task);
-        }
-    })
+    let unasked = Undo(handle, |domain| {
+        domain.transfers.groups.borrow_mut().remove(&(task, name.number));
+        domain.owed.answered(task);
+    });
+    ask_parts(handle, task, name)?;
+    std::mem::forget(unasked);
+    Ok(())
 }
 
 /// `LAPI_Amsendv`: sends an active message to task `tgt`, whose data is that of the places of `org_vec`.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use self::transfer::Xfer;
-use super::domain::LOC_ADDRTBL_SZ;
+use super::domain::{LOC_ADDRTBL_SZ, Undo};
 use super::event::{Deferred, Event};
 use super::one_sided::{self, Change, Transfer};
 use super::send::{self, Message};
@@ -269,7 +269,9 @@ fn with_event(
 ) -> Result<(), i32> {
     let Some(function) = function else { return transfer(Event::counter(counter)) };
     let event = port::enter(handle)?.defer(function);
+    let forgotten = Undo(handle, |domain| domain.forget(event));
     let transferred = transfer(event);
+    std::mem::forget(forgotten);
     if let Ok(domain) = port::enter(handle) {
         match transferred {
             Ok(()) => domain.arm(event, to as usize),
@@ -283,7 +285,8 @@ fn with_event(
 ///
 /// A send completion handler runs in this call if the source may be changed then, or in a call that makes progress, on its thread. It may
 /// not call what communicates or waits: [`codes::IN_HANDLER`]. It runs once in any case: if the target refuses the transfer or is lost, its
-/// `reason` is the code. The completion handler of a get runs as that of a message does, and does not run for a get that failed.
+/// `reason` is the code. The completion handler of a get runs as that of a message does, and does not run for a get that failed. If this call
+/// returns an error, or the panic of a handler comes out of it, neither runs.
 ///
 /// # Safety
 /// `what` is null, or a valid pointer to the member that its type names, whose fields are as the direct call wants them. The functions may
