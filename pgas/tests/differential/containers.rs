@@ -1,14 +1,14 @@
-//! Maps, queues, streams and gather plans.
+//! Maps, queues, streams, gather plans and large messages.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use bellwether::aggregate::{Options, Push};
 use bellwether::array::{GatherPlan, Layout};
-use bellwether::{DistHashMap, DistQueue, Pod, Result, World};
+use bellwether::{DistHashMap, DistQueue, Operation, Pod, Result, World};
 
-use crate::operations::tried;
-use crate::plan::{Plan, many, nothing};
+use crate::operations::{Watched, tried};
+use crate::plan::{Plan, many, nothing, one};
 
 pub fn script(world: &World, plan: &mut Plan) -> Result<()> {
     map(world, plan)?;
@@ -176,24 +176,67 @@ pub struct Landings {
     pub sums: Rc<RefCell<Vec<u64>>>,
 }
 
+/// Tells messages apart by their headers and data.
+pub fn digest(header: &[u8], data: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
+    header.iter().chain(data).fold(1, step)
+}
+
+/// Small data, data of some thousand bytes, which travels with its header or not, and more than a ring holds.
+fn length(plan: &mut Plan) -> usize {
+    match plan.own.below(5) {
+        0..2 => plan.own.below(65),
+        // Fragments of a byte are slow.
+        _ if plan.effort == 1 => 65 + plan.own.below(136),
+        2 | 3 => 1000 + plan.own.below(9000),
+        _ => [35_000, 70_000][plan.own.below(2)],
+    }
+}
+
 fn large(world: &World, plan: &mut Plan) -> Result<()> {
     plan.about("large messages");
+    let n = world.size();
     let landings = world.state::<Landings>().expect("set at the start");
+    let (handler, watched) = (landings.handler, Watched::new(world)?);
+    let mut sums = vec![0u64; n];
     world.barrier()?;
-    // Fragments of a byte are slow.
-    let most = if plan.effort == 1 { 200 } else { 70_000 };
-    for _ in 0..2 * plan.effort {
-        let to = plan.rank(world);
-        let len = [0, 1, 100, most / 2, most][plan.own.below(5)];
-        let (handler, data) = (landings.handler, Rc::new(plan.values::<u8>(len)));
-        let sent = match plan.own.below(2) {
-            0 => world.send_large(to, handler, b"header", data),
-            _ => tried(world, || world.try_send_large(to, handler, b"header", &data)),
-        };
-        plan.note(format!("{len} bytes to {to}"), sent.and_then(|call| call.wait()).map(nothing));
+    for _ in 0..5 * plan.effort {
+        let (to, len) = (plan.rank(world), length(plan));
+        let header = &b"header"[..plan.own.below(7)];
+        let data = Rc::new(plan.values::<u8>(len));
+        let name = format!("{len} bytes with a header of {} to {to}", header.len());
+        match plan.own.below(4) {
+            0 => {
+                let sent = world.send_large(to, handler, header, Rc::clone(&data));
+                plan.note(format!("send_large of {name}"), sent.and_then(|call| call.wait()).map(nothing));
+            }
+            1 => {
+                let sent = tried(world, || world.try_send_large(to, handler, header, &data));
+                plan.note(format!("try_send_large of {name}"), sent.and_then(|call| call.wait()).map(nothing));
+            }
+            2 => {
+                let send = |operation: Operation<'_>| operation.send_large(to, handler, header, Rc::clone(&data));
+                watched.operate(world, plan, format!("send_large with events of {name}"), send, nothing)?;
+                assert_eq!(Rc::strong_count(&data), 1, "the operation of {len} bytes to {to} holds its data");
+            }
+            _ => {
+                let send = |mut operation: Operation<'_>| {
+                    tried(world, || operation.try_send_large(to, handler, header, &data))
+                };
+                watched.operate(world, plan, format!("try_send_large with events of {name}"), send, nothing)?;
+                assert_eq!(Rc::strong_count(&data), 1, "the operation of {len} bytes to {to} holds its data");
+            }
+        }
+        if let Some(sum) = sums.get_mut(to) {
+            *sum = sum.wrapping_add(digest(header, &data));
+        }
     }
     world.barrier()?;
-    let sums = landings.sums.borrow().clone();
-    plan.note("landed", Ok(many(sums)));
+    let mut landed = landings.sums.borrow().clone();
+    landed.resize(n, 0);
+    let sent: Vec<u64> = world.allgather(&sums)?.into_iter().skip(world.rank()).step_by(n).collect();
+    assert_eq!(landed, sent, "what has landed at rank {} is what was sent, by sender", world.rank());
+    plan.note("landed", Ok(many(landed)));
+    plan.note("rings of events", watched.bell.count().map(one));
     world.barrier()
 }

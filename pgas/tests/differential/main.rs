@@ -56,9 +56,8 @@ fn started(mut builder: Builder, run: impl Fn(&World) -> Vec<String>) -> Result<
         "large",
         |_, _| Landing::vec(Vec::new()),
         move |context, landed| {
-            let mut bytes = landed.header().to_vec();
-            bytes.extend(landed.into_vec());
-            let digest = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+            let header = landed.header().to_vec();
+            let digest = containers::digest(&header, &landed.into_vec());
             let mut sums = landings.borrow_mut();
             sums.resize(context.size(), 0);
             sums[context.from()] = sums[context.from()].wrapping_add(digest);

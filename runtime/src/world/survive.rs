@@ -184,7 +184,10 @@ impl World {
     /// As [`World::survivors`].
     #[track_caller]
     pub fn agree_surviving(&self, flags: u64) -> Result<(Team, u64)> {
-        self.engine.at(|| self.survive(flags))
+        self.engine.at(|| {
+            self.engine.check_own(DOING)?;
+            self.survive(flags)
+        })
     }
 
     /// The ranks that this one goes on without, in ascending order: those that are gone by the last [`World::survivors`]. Local.

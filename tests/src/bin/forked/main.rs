@@ -5,6 +5,7 @@
 mod calls;
 mod locks;
 mod stores;
+mod together;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -48,6 +49,7 @@ fn main() -> Result<()> {
     let bell = world.bell()?;
     let team = Team::world(&world)?;
     let more = calls::More::new(&world)?;
+    let together = together::Together::new(&world)?;
     world.barrier()?;
     // On its way while the parent forks: it is the parent's.
     world.invoke(next, (), |context, ()| count(context.state::<Cell<u64>>()))?;
@@ -64,9 +66,12 @@ fn main() -> Result<()> {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
-        let wrong = in_child(world, (memory, bell), team, call, large, waits, more);
+        let wrong = Cell::new(0);
+        let check = checker(rank, &wrong);
+        together.in_child(&world, (next, large), &check);
+        in_child(world, (memory, bell, team), call, large, waits, more, &check);
         // SAFETY: ends this process at once.
-        unsafe { libc::_exit(wrong) };
+        unsafe { libc::_exit(wrong.get()) };
     }
     let mut status = 0;
     // SAFETY: our own child, and a place for its status.
@@ -85,6 +90,7 @@ fn main() -> Result<()> {
     assert!(waits.wake_up.arm()? == Arm::Busy, "the child took the parent's signal");
     drop(waits);
     more.end(&world)?;
+    together.end(&world)?;
     assert_eq!(call.wait()?, 21);
     let state = world.state::<Cell<u64>>().expect("set above");
     world.wait_until(|| state.get() == 1)?;
@@ -148,28 +154,30 @@ impl Waits {
     }
 }
 
-fn in_child(
-    world: World,
-    (memory, bell): (bellwether::Symmetric<u64>, bellwether::Bell),
-    team: Team,
-    call: bellwether::Call<u64>,
-    large: LandingId,
-    waits: Waits,
-    more: calls::More,
-) -> i32 {
+/// Counts the calls of a child of rank `number` that do not fail as they should.
+fn checker(number: usize, wrong: &Cell<i32>) -> impl Fn(&str, Result<()>) {
     // SAFETY: asks for numbers.
     let (own, above) = unsafe { (libc::getpid() as u32, libc::getppid() as u32) };
-    let number = world.rank();
-    let wrong = Cell::new(0);
-    let check = |name: &str, outcome: Result<()>| {
+    move |name, outcome| {
         let fits = matches!(outcome, Err(Error::Forked { rank, parent, child, .. })
             if (rank, parent, child) == (number, above, own));
         if !fits {
             eprintln!("rank {number}, in its child: {name}: {outcome:?}");
             wrong.set(wrong.get() + 1);
         }
-    };
-    let next = (number + 1) % world.size();
+    }
+}
+
+fn in_child(
+    world: World,
+    (memory, bell, team): (bellwether::Symmetric<u64>, bellwether::Bell, Team),
+    call: bellwether::Call<u64>,
+    large: LandingId,
+    waits: Waits,
+    more: calls::More,
+    check: &dyn Fn(&str, Result<()>),
+) {
+    let next = (world.rank() + 1) % world.size();
     check("poll", world.poll().map(drop));
     check("serve_while", world.serve_while(|| ()));
     check("barrier", world.barrier());
@@ -212,7 +220,7 @@ fn in_child(
         check("ring over a network", bell.ring(next));
         world.fence();
     }
-    more.in_child(&world, (next, large), &memory, &bell, &check);
+    more.in_child(&world, (next, large), &memory, &bell, check);
     // The same job cannot be joined once more, but a rank that is alone may have a world in its child, too.
     match World::start() {
         Ok(own) if world.size() == 1 => own.barrier().unwrap_or_else(|error| check("another world", Err(error))),
@@ -235,5 +243,4 @@ fn in_child(
     drop((driver, worker, reactor, wake_up));
     drop((memory, bell, team));
     check("finish", world.finish());
-    wrong.get()
 }
