@@ -106,6 +106,24 @@ fn ranks_of_two_hosts_are_one_world() {
 }
 
 #[test]
+fn a_rank_that_ends_before_it_joins_is_told_to_the_ranks_of_all_hosts() {
+    let agent = Agent::new(PLAIN);
+    let program = env!("CARGO_BIN_EXE_bellwether");
+    for (end, code, told) in [("kill -9 $$", 137, "signal 9 ended it"), ("exit 3", 3, "it exited with code 3")] {
+        // It ends before the others join, or while they wait for it.
+        for first in ["rank 3", "the others"] {
+            let [before, after] = if first == "rank 3" { ["", "sleep 1;"] } else { ["sleep 1;", ""] };
+            let script = format!("[ $BELLWETHER_RANK != 3 ] || {{ {before} {end}; }}; {after} exec {program} bench-empty-rank");
+            let done = run(agent.script(&["--grace", "1h"], &script));
+            assert_eq!(done.code(), code, "{}", done.err);
+            assert!(done.err.contains(&format!("rank 3 is gone: {told}")), "{}", done.err);
+            let summary = done.err.lines().filter(|line| line.starts_with("  rank ") && line.contains(": exit 1 after"));
+            assert_eq!(summary.count(), 3, "{first} first: {}", done.err);
+        }
+    }
+}
+
+#[test]
 fn output_comes_whole_and_by_lines() {
     let agent = Agent::new(PLAIN);
     let script = "i=0; while [ $i -lt 500 ]; do printf 'rank %s ' $BELLWETHER_RANK; echo line $i; i=$((i + 1)); done; \

@@ -33,6 +33,13 @@ const WAITING: &str = "joining the launcher's ranks: waiting for all of them (BE
 /// The field by which Bellwether's own server of PMI-1 asks a rank for the one that was missed first, and in which a rank that leaves
 /// answers. The launcher has no memory in common with ranks on other hosts.
 pub(super) const MISSED: &str = "bellwether_missed";
+/// The field in which that server says, in place of the end of a fence, which rank has ended, and so never enters one; and those in which it
+/// says how: the signal that ended it, or its exit code.
+pub(super) const LOST: &str = "bellwether_lost";
+pub(super) const KILLED: &str = "bellwether_killed";
+pub(super) const EXITED: &str = "bellwether_exited";
+/// The name, in errors, of what a rank does when it hears that another one has ended.
+const JOINING: &str = "joining the launcher's ranks";
 /// How long it may take to let a rank go. The job's work is done by then.
 const FAREWELL: Duration = Duration::from_secs(5);
 

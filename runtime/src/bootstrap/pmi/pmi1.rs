@@ -7,8 +7,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::wire::{Answer, Wire};
-use super::{Exchange, Kind, MISSED, wrong};
-use crate::error::Result;
+use super::{EXITED, Exchange, JOINING, KILLED, Kind, LOST, MISSED, wrong};
+use crate::error::{Error, Loss, Result};
 
 const KIND: Kind = Kind::Pmi1;
 
@@ -106,6 +106,15 @@ fn ask(wire: &mut Wire, command: &str, expected: &str) -> Result<Answer> {
     wire.answer(Wire::line, parse, expected)
 }
 
+/// The error that our own server tells of in place of the end of a fence.
+fn lost(line: &[u8]) -> Option<Error> {
+    let answer = parse(line)?;
+    let rank = answer.number(LOST)?;
+    let number = |field| answer.get(field)?.parse().ok();
+    let cause = number(KILLED).map(Loss::Signaled).or(number(EXITED).map(Loss::Exited)).unwrap_or(Loss::Unknown);
+    Some(Error::PeerLost { rank, cause, doing: JOINING.into() })
+}
+
 /// The fields of a line. A word without `=` belongs to the text before it.
 pub(super) fn parse(line: &[u8]) -> Option<Answer> {
     let text = std::str::from_utf8(line).ok()?;
@@ -147,7 +156,10 @@ impl Exchange for Pmi1 {
 
     fn fence_is_done(&mut self, wait: Duration) -> Result<bool> {
         match self.wire.line(Instant::now() + wait)? {
-            Some(line) => self.wire.check(&line, parse, "barrier_out").map(|_| true),
+            Some(line) => match lost(&line) {
+                Some(error) => Err(error),
+                None => self.wire.check(&line, parse, "barrier_out").map(|_| true),
+            },
             None => Ok(false),
         }
     }

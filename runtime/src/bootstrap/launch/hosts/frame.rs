@@ -25,6 +25,8 @@ pub(super) enum Down {
     Taken(usize),
     /// Standard input of rank 0; no bytes: its end.
     Input(Vec<u8>),
+    /// This rank has ended: no fence is whole any more.
+    Broken { rank: usize, killed: bool, number: i32 },
 }
 
 /// The ranks of one host.

@@ -88,6 +88,8 @@ pub(in crate::bootstrap::launch) struct Links {
     states: States,
     begun: bool,
     put: Pairs,
+    /// The hosts have been told that a rank has ended.
+    broken: bool,
     /// Bytes of input in flight.
     input: usize,
 }
@@ -105,7 +107,8 @@ impl Links {
         let epoll = epoll.try_clone().map_err(|source| LaunchError::System { what: "copy of epoll", source })?;
         let folder = std::env::current_dir().map_err(|source| LaunchError::System { what: "getcwd", source })?;
         let folder = folder.into_os_string().into_vec();
-        let mut all = Links { epoll, folder, links: Vec::new(), states, begun: false, put: Vec::new(), input: 0 };
+        let (links, put) = (Vec::new(), Vec::new());
+        let mut all = Links { epoll, folder, links, states, begun: false, put, broken: false, input: 0 };
         for (number, host) in hosts.iter().enumerate() {
             let link = Link::start(spec, host, group, mask)?;
             let from = link.from.as_ref().expect("it has just been made");
@@ -216,7 +219,12 @@ impl Links {
         }
         link.bye = true;
         let why = format!("{} {why}", link.shown);
-        events.push(Event::Lost { host: link.name.clone(), why, ranks: link.first..link.first + link.count });
+        let ranks = link.first..link.first + link.count;
+        events.push(Event::Lost { host: link.name.clone(), why, ranks: ranks.clone() });
+        if !ranks.is_empty() {
+            // Its launcher kills them.
+            self.break_fence(ranks.start, true, Signal::KILL.as_raw());
+        }
         Ok(events)
     }
 
@@ -283,6 +291,7 @@ impl Links {
                 Up::Ended { rank, killed, number } if is_own(&rank) => {
                     let ended = if killed { Ended::Signaled(number) } else { Ended::Exited(number) };
                     events.push(Event::Ended { rank, ended });
+                    self.break_fence(rank, killed, number);
                 }
                 _ => return Ok(Some("spoke of a rank of another host".into())),
             }
@@ -301,6 +310,14 @@ impl Links {
         for link in self.links.iter_mut().filter(waiting) {
             link.fenced = false;
             link.send(&all);
+        }
+    }
+
+    /// A rank has ended. Ranks that still wait for all in a fence, or will, are told of the first one.
+    fn break_fence(&mut self, rank: usize, killed: bool, number: i32) {
+        if !std::mem::replace(&mut self.broken, true) {
+            let hosts = self.links.iter_mut().filter(|link| link.count > 0 && !link.bye);
+            hosts.for_each(|link| link.send(&Down::Broken { rank, killed, number }));
         }
     }
 

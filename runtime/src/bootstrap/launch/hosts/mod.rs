@@ -8,6 +8,7 @@
 //! Started, Joined  ------>
 //! Fence(puts)      ------>                      when all ranks of the host have entered it
 //!                  <------ Fence(all puts)      when all hosts have
+//!                  <------ Broken               when the first rank has ended: ranks in a fence are told
 //! Output, Closed   ------>
 //!                  <------ Taken, Signal, Input
 //! Left, Ended, Bye ------>

@@ -120,6 +120,8 @@ struct Side<'a> {
     job: &'a HostJob,
     seats: Vec<Seat>,
     space: Space,
+    /// The ranks that wait for the end of a fence.
+    fenced: Vec<usize>,
     /// Bytes of output that the launcher has not taken.
     outstanding: usize,
     /// Input that rank 0 has not read; rank 0's pipe, until rank 0 or the input has ended.
@@ -171,6 +173,7 @@ fn run(wire: &mut Wire, job: &HostJob) -> Result<bool, LaunchError> {
         job,
         seats: Vec::with_capacity(job.count),
         space: Space::new(job.count),
+        fenced: Vec::with_capacity(job.count),
         outstanding: 0,
         input: (Vec::new(), None),
         input_ended: false,
@@ -304,7 +307,11 @@ impl Side<'_> {
                 }
                 Ok(Some(Down::Fence(all))) => {
                     let line = self.space.fence(all);
-                    (0..self.seats.len()).for_each(|seat| self.answer(seat, line));
+                    self.end_fence(line);
+                }
+                Ok(Some(Down::Broken { rank, killed, number })) => {
+                    let line = self.space.break_fence(rank, killed, number);
+                    self.end_fence(&line);
                 }
                 Ok(Some(Down::Taken(bytes))) => self.outstanding = self.outstanding.saturating_sub(bytes),
                 Ok(Some(Down::Input(bytes))) => {
@@ -430,11 +437,19 @@ impl Side<'_> {
                     self.wire.send(&Up::Left(rank, missed));
                     self.answer(seat, &text);
                 }
-                Reply::Wait => {}
-                Reply::Fence(put) => self.wire.send(&Up::Fence(put)),
+                Reply::Wait => self.fenced.push(seat),
+                Reply::Fence(put) => {
+                    self.fenced.push(seat);
+                    self.wire.send(&Up::Fence(put));
+                }
                 Reply::Cut => self.seats[seat].pmi = None,
             }
         }
+    }
+
+    /// Sends a line to each rank that waits for the end of a fence.
+    fn end_fence(&mut self, line: &str) {
+        std::mem::take(&mut self.fenced).into_iter().for_each(|seat| self.answer(seat, line));
     }
 
     /// Sends a line to a rank. One that reads no answers is cut off.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::frame::Pairs;
-use crate::bootstrap::pmi::MISSED;
+use crate::bootstrap::pmi::{EXITED, KILLED, LOST, MISSED};
 
 /// Most bytes of a value, with the zero at its end.
 const LONGEST: usize = 1024;
@@ -18,6 +18,8 @@ pub(super) struct Space {
     /// What ranks of this host have put since the last fence.
     put: Pairs,
     entered: usize,
+    /// What a rank that enters a fence is told if a rank of the job has ended.
+    broken: Option<String>,
 }
 
 /// How to answer a line from a rank.
@@ -49,7 +51,7 @@ pub(super) fn line(came: &mut Vec<u8>) -> Result<Option<String>, ()> {
 impl Space {
     /// The space of a host with `ranks` ranks.
     pub(super) fn new(ranks: usize) -> Space {
-        Space { ranks, values: HashMap::new(), put: Vec::new(), entered: 0 }
+        Space { ranks, values: HashMap::new(), put: Vec::new(), entered: 0, broken: None }
     }
 
     /// Handles a `line` that a rank has sent.
@@ -71,6 +73,7 @@ impl Space {
                 Some(value) => say(&format!("cmd=get_result rc=0 msg=success value={value}")),
                 None => say("cmd=get_result rc=-1 msg=key_not_found value=unknown"),
             },
+            (Some("barrier_in"), ..) if let Some(told) = &self.broken => Reply::Say(told.clone()),
             (Some("barrier_in"), ..) => {
                 self.entered += 1;
                 if self.entered < self.ranks { Reply::Wait } else { Reply::Fence(std::mem::take(&mut self.put)) }
@@ -81,6 +84,14 @@ impl Space {
             }
             _ => Reply::Cut,
         }
+    }
+
+    /// A rank of the job has ended, by a signal if it was killed, or else with an exit code. Returns the line to send to the ranks that wait for
+    /// the fence; those that enter one later get it at once.
+    pub(super) fn break_fence(&mut self, rank: usize, killed: bool, number: i32) -> String {
+        let how = if killed { KILLED } else { EXITED };
+        let told = format!("cmd=barrier_out rc=-1 msg=a_rank_has_ended {LOST}={rank} {how}={number}\n");
+        self.broken.get_or_insert(told).clone()
     }
 
     /// All ranks of the job have entered the fence, and have put `all`. Returns the line to send to each rank of the host.
@@ -114,6 +125,16 @@ mod tests {
         assert_eq!(space.take("cmd=barrier_in\n"), Reply::Fence(Vec::new()));
         assert!(matches!(space.take("cmd=finalize\n"), Reply::Left(_, None)));
         assert!(matches!(space.take(&format!("cmd=finalize {MISSED}=1\n")), Reply::Left(_, Some(1))));
+    }
+
+    #[test]
+    fn who_enters_a_fence_after_the_end_of_a_rank_is_told_at_once() {
+        let mut space = Space::new(2);
+        assert_eq!(space.take("cmd=barrier_in\n"), Reply::Wait);
+        let told = space.break_fence(5, true, 9);
+        assert!(told.contains(&format!("{LOST}=5 {KILLED}=9")), "{told}");
+        assert_eq!(space.break_fence(6, false, 3), told, "the first one");
+        assert_eq!(space.take("cmd=barrier_in\n"), Reply::Say(told));
     }
 
     #[test]
