@@ -21,7 +21,7 @@ macro_rules! tests {
     };
 }
 
-/// A program that is not named here is not used, which is an error of the lints.
+/// Every program is listed: one that is missing is dead code, which the lints report.
 macro_rules! each {
     ($over:ident, $transport:ident) => {
         tests! {

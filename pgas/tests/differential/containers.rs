@@ -182,10 +182,11 @@ pub fn digest(header: &[u8], data: &[u8]) -> u64 {
     header.iter().chain(data).fold(1, step)
 }
 
-/// Small data, data of some thousand bytes, which travels with its header or not, and more than a ring holds.
+/// Small data and none, data of some thousand bytes, which travels with its header or not, and more than a ring holds.
 fn length(plan: &mut Plan) -> usize {
     match plan.own.below(5) {
-        0..2 => plan.own.below(65),
+        0 => [0, 1, 64, 65][plan.own.below(4)],
+        1 => plan.own.below(65),
         // Fragments of a byte are slow.
         _ if plan.effort == 1 => 65 + plan.own.below(136),
         2 | 3 => 1000 + plan.own.below(9000),

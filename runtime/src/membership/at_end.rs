@@ -1,7 +1,7 @@
 //! Errors that are found when a rank leaves, which no call of that rank can return.
 
 use std::io::Write;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, TryLockError};
 
 use super::JobMemory;
 use crate::error::Error;
@@ -22,12 +22,12 @@ impl JobMemory {
     #[cold]
     pub fn tell_at_end(&self, rank: usize, error: Error) {
         match self.at_end.0.get() {
-            // Where it is locked, another rank is telling: its error is the first.
-            Some(first) => {
-                if let Ok(mut first) = first.try_lock() {
-                    first.get_or_insert(error);
-                }
-            }
+            Some(first) => match first.try_lock() {
+                Ok(mut first) => drop(first.get_or_insert(error)),
+                // Another rank is storing its error, which is the first one then.
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Poisoned(_)) => unreachable!("{LOCKED}"),
+            },
             // The reader may be gone.
             None => _ = writeln!(std::io::stderr(), "rank {rank}: {error}"),
         }

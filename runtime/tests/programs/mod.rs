@@ -1,5 +1,5 @@
 //! Whole programs on ranks that are threads: memory, bells, barriers, collectives, and ranks that go wrong. Each is compiled once,
-//! and is a test for each way in which ranks reach each other.
+//! and runs as one test for each transport.
 
 pub mod deadlock;
 pub mod differ;
@@ -33,7 +33,7 @@ pub fn over(transport: Transport, program: fn()) {
 }
 
 fn transport() -> Transport {
-    TRANSPORT.get().expect("on the thread of a test: other threads are told")
+    TRANSPORT.get().expect("called on the thread of a test")
 }
 
 fn is_mapped() -> bool {

@@ -20,7 +20,8 @@ type Target = (u32, u32);
 
 struct Ours {
     array: Symmetric<u64>,
-    /// In the same place as that of [`Bare`]: where it lies decides which stores seem to meet its loads.
+    /// Shared with [`Bare`]: with two tables, whose addresses modulo 4 KiB differ, the ratio varied from process to process. Presumably loads
+    /// of one then wait for stores of the loop with the same low bits.
     targets: Rc<[Target]>,
 }
 
