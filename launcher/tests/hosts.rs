@@ -117,7 +117,7 @@ fn a_rank_that_ends_before_it_joins_is_told_to_the_ranks_of_all_hosts() {
             let done = run(agent.script(&["--grace", "1h"], &script));
             assert_eq!(done.code(), code, "{}", done.err);
             assert!(done.err.contains(&format!("rank 3 is gone: {told}")), "{}", done.err);
-            let summary = done.err.lines().filter(|line| line.starts_with("  rank ") && line.contains(": exit 1 after"));
+            let summary = done.err.lines().filter(|line| line.starts_with("  rank ") && line.contains(": exit 2 after"));
             assert_eq!(summary.count(), 3, "{first} first: {}", done.err);
         }
     }

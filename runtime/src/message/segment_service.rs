@@ -133,6 +133,8 @@ impl Messages {
                 Err(_) if engine.is_unused(number, generation) => break,
                 Err(Error::PeerLost { .. }) if polls < POLLS => {
                     polls += 1;
+                    // A wait that one lost rank ends at once does not look for others.
+                    engine.failures.enter(&engine.networks);
                     match engine.networks.pace() {
                         Some(pace) => pace.pause(PAUSE),
                         None => sleep::nap(PAUSE),
