@@ -113,11 +113,13 @@ fn a_rank_that_ends_before_it_joins_is_told_to_the_ranks_of_all_hosts() {
         // It ends before the others join, or while they wait for it.
         for first in ["rank 3", "the others"] {
             let [before, after] = if first == "rank 3" { ["", "sleep 1;"] } else { ["sleep 1;", ""] };
-            let script = format!("[ $BELLWETHER_RANK != 3 ] || {{ {before} {end}; }}; {after} exec {program} bench-empty-rank");
+            let script =
+                format!("[ $BELLWETHER_RANK != 3 ] || {{ {before} {end}; }}; {after} exec {program} bench-empty-rank");
             let done = run(agent.script(&["--grace", "1h"], &script));
             assert_eq!(done.code(), code, "{}", done.err);
             assert!(done.err.contains(&format!("rank 3 is gone: {told}")), "{}", done.err);
-            let summary = done.err.lines().filter(|line| line.starts_with("  rank ") && line.contains(": exit 2 after"));
+            let summary =
+                done.err.lines().filter(|line| line.starts_with("  rank ") && line.contains(": exit 2 after"));
             assert_eq!(summary.count(), 3, "{first} first: {}", done.err);
         }
     }
