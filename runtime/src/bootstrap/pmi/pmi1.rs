@@ -106,7 +106,7 @@ fn ask(wire: &mut Wire, command: &str, expected: &str) -> Result<Answer> {
     wire.answer(Wire::line, parse, expected)
 }
 
-/// The error that our own server tells of in place of the end of a fence.
+/// The error in a line that Bellwether's own server sends in place of the end of a fence; `None` for any other line.
 fn lost(line: &[u8]) -> Option<Error> {
     let answer = parse(line)?;
     let rank = answer.number(LOST)?;

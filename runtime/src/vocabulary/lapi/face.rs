@@ -161,7 +161,8 @@ impl Lapi {
     /// # Panics
     /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, also after [`codes::TGT_PURGED`]: the second call goes
     /// on with the first one, and for the other tasks the two are one call. If it makes another collective call, the other tasks' calls that wait for
-    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. So it is with [`Lapi::bell`] and all collective calls.
+    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. [`Lapi::bell`] and the other collective calls go on likewise, but
+    /// must be the next collective call: another one in their place may wait for ever.
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }

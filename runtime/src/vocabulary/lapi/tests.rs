@@ -481,7 +481,7 @@ fn a_panic_of_an_origin_event_leaves_the_completion_event() {
     });
 }
 
-/// Ends the handle. What was told of a panic is told once more.
+/// Ends the handle. The gfence before may report a panic that the program knows already.
 fn until_term(lapi: &Lapi) {
     let fenced = lapi.gfence();
     assert!(matches!(fenced, Ok(()) | Err(Code(codes::HANDLER_PANICKED))), "{fenced:?}");
@@ -600,7 +600,7 @@ fn a_gfence_that_a_panic_came_out_of_is_gone_on_with() {
     }
 }
 
-/// `Term` after a gfence that was not made again, whose other task has been told of this one, or not.
+/// Task 0 calls `Term` in place of a gfence that a panic ended. Task 1 has received the message of the gfence's round, or not.
 #[test]
 fn another_call_is_not_taken_for_one_that_a_panic_came_out_of() {
     let after: [fn(&Lapi); 2] = [

@@ -313,7 +313,7 @@ impl Links {
         }
     }
 
-    /// A rank has ended. Ranks that still wait for all in a fence, or will, are told of the first one.
+    /// Tells the ranks that are in a fence, or enter one later, which rank was the first to end.
     fn break_fence(&mut self, rank: usize, killed: bool, number: i32) {
         if !std::mem::replace(&mut self.broken, true) {
             let hosts = self.links.iter_mut().filter(|link| link.count > 0 && !link.bye);
