@@ -378,12 +378,13 @@ impl Domain {
     /// # Safety
     /// Result and counter are those that this task gave.
     pub(super) unsafe fn changed(&self, from: usize, [found, size, result, origin]: [u64; 4]) {
+        // First: the function of the event may panic.
+        self.owed.answered(from);
         // SAFETY: the caller of `rmw` guarantees that both are null or valid until the counter has moved.
         unsafe {
             store_result(found, size, result);
             self.happen(Event::from_word(origin), from);
         }
-        self.owed.answered(from);
     }
 }
 

@@ -514,6 +514,40 @@ fn a_panic_out_of_an_atomic_operation_leaves_no_answer_owed() {
     });
 }
 
+unsafe extern "C-unwind" fn panic_when_sent(_: *mut Handle, _: *mut c_void, _: *mut raw::SendInfo) {
+    panic!("it is not wanted")
+}
+
+/// The function of an atomic operation panics in the poll that brings the answer.
+#[test]
+fn a_panic_of_an_atomic_operations_function_leaves_no_answer_owed() {
+    // The fence would tell of the panic.
+    let begin = Barrier::new(2);
+    run(2, |lapi| {
+        begin.wait();
+        if lapi.rank() == 0 {
+            let mut nothing = 0u64;
+            let rmw = raw::transfer::Rmw {
+                kind: raw::transfer::RMW,
+                op: raw::rmw_op::FETCH_AND_ADD,
+                tgt: 1,
+                size: 64,
+                tgt_var: THERE.as_ptr() as i64,
+                in_val: (&raw mut nothing).cast(),
+                prev_tgt_val: null_mut(),
+                org_cntr: null_mut(),
+                shdlr: Some(panic_when_sent),
+                sinfo: null_mut(),
+            };
+            // SAFETY: the variable stays, and zero is added.
+            assert_eq!(unsafe { raw::xfer(lapi.number(), (&raw const rmw).cast()) }, codes::SUCCESS);
+            catch_unwind(AssertUnwindSafe(|| lapi.fence())).expect_err("the function panics");
+            lapi.fence().expect("the operation is answered");
+        }
+        until_term(lapi);
+    });
+}
+
 /// Puts or gets a word of task 1 as a vector of one place.
 fn as_vector(lapi: &Lapi, gets: bool) {
     assert!(!port::enter(lapi.number()).expect("a handle").owed.any(), "of the call before");
