@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,8 +68,10 @@ impl<F: FnMut(&Domain)> Drop for Undo<F> {
     #[cold]
     fn drop(&mut self) {
         // A handle that has ended has nothing to undo.
-        if let Ok(domain) = port::enter(self.0) {
-            (self.1)(&domain);
+        let Ok(domain) = port::enter(self.0) else { return };
+        // What an event holds may panic when it is dropped, while the panic of a handler is under way.
+        if catch_unwind(AssertUnwindSafe(|| (self.1)(&domain))).is_err() {
+            domain.fault(codes::HANDLER_PANICKED, domain.world.rank());
         }
     }
 }

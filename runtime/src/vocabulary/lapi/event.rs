@@ -86,10 +86,12 @@ impl Domain {
         self.deferred.borrow().contains_key(&event.0)
     }
 
-    /// Forgets an event: from now on nothing happens.
-    pub(super) fn forget(&self, event: Event) {
-        // Dropped after the list is released: the program's drop code may run.
-        let forgotten = self.deferred.borrow_mut().remove(&event.0);
+    /// Forgets events: from now on nothing happens.
+    pub(super) fn forget(&self, events: impl IntoIterator<Item = Event>) {
+        let mut deferred = self.deferred.borrow_mut();
+        let forgotten: Vec<_> = events.into_iter().filter_map(|event| deferred.remove(&event.0)).collect();
+        // Dropped after the list is released, and after all are forgotten: the program's drop code may run, and panic.
+        drop(deferred);
         drop(forgotten);
     }
 

@@ -237,8 +237,9 @@ impl<'a> Message<'a> {
     /// [`codes::IN_HANDLER`] in the function of an event, [`codes::PEER_LOST`]: nothing was sent.
     ///
     /// # Panics
-    /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. If the function of
-    /// the origin event panics: the message was sent.
+    /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. What their functions
+    /// hold is dropped; if that panics too, the next call that makes progress returns [`codes::HANDLER_PANICKED`]. If the function of the origin
+    /// event panics: the message was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -297,7 +298,7 @@ impl<'a> Sending<'a> {
         let keep: Keep = Some((data, counter));
         let settle = |domain: &domain::Domain, is_sent| {
             let events = [origin, completion].into_iter().filter(|event| event.is_deferred());
-            events.for_each(|event| if is_sent { domain.arm(event, to) } else { domain.forget(event) });
+            if is_sent { events.for_each(|event| domain.arm(event, to)) } else { domain.forget(events) }
         };
         let unwound = domain::Undo(handle, |domain| {
             // The function of the origin event may panic, which is over then. All other panics come while the message waits for room.

@@ -749,6 +749,8 @@ fn a_purge_ends_every_wait() {
     });
 }
 
+mod panics;
+
 thread_local! {
     /// The handle of this thread, for functions that cannot capture it.
     static OWN: RefCell<Option<Rc<Lapi>>> = const { RefCell::new(None) };

@@ -143,7 +143,7 @@ unsafe fn send_parts(handle: Handle, parts: &Parts, pieces: Pieces, event: Event
     let room = domain.room();
     let last = if event == Event::NONE { event } else { domain.defer(Deferred::Last(1, event, None)) };
     drop(domain);
-    let unsent = Undo(handle, |domain| domain.forget(last));
+    let unsent = Undo(handle, |domain| domain.forget([last]));
     // SAFETY: the caller's guarantees are the same.
     unsafe { send_each(handle, parts, pieces, room, last) }.map_err(|(code, _)| code)?;
     std::mem::forget(unsent);

@@ -269,13 +269,13 @@ fn with_event(
 ) -> Result<(), i32> {
     let Some(function) = function else { return transfer(Event::counter(counter)) };
     let event = port::enter(handle)?.defer(function);
-    let forgotten = Undo(handle, |domain| domain.forget(event));
+    let forgotten = Undo(handle, |domain| domain.forget([event]));
     let transferred = transfer(event);
     std::mem::forget(forgotten);
     if let Ok(domain) = port::enter(handle) {
         match transferred {
             Ok(()) => domain.arm(event, to as usize),
-            Err(_) => domain.forget(event),
+            Err(_) => domain.forget([event]),
         }
     }
     transferred
