@@ -213,8 +213,9 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         } else {
             wait_or_purged(enter_outside(handle)?, own, value, purges)
         };
-        drop(asleep);
+        // In one stay in the port: another thread may wait next, and name other tasks.
         let domain = port::enter(handle)?;
+        drop(asleep);
         let now = outcome?;
         domain.statuses.borrow_mut().remove(&(counter as u64));
         if !left.is_null() {

@@ -48,7 +48,7 @@ pub(super) struct Traffic {
     /// For each round, the messages received for it in all barriers so far, modulo 2^32.
     rounds: [Cell<u32>; ROUNDS],
     barriers: Cell<u32>,
-    /// Barriers that the panic of a handler came out of, or that a purge ended, the first one first. The next calls go on with them, or give them up.
+    /// Barriers that the panic of a handler came out of, or that a purge ended, by number. The next calls go on with them, or give them up.
     left_behind: RefCell<VecDeque<Place>>,
     /// Rounds of barriers whose sender has given the barrier up: the round and the barrier's number; the code, and the task that it is about
     /// plus one.
@@ -190,7 +190,10 @@ impl Traffic {
     /// A panic came out of a call that has come so far in a barrier, or a purge ended the call.
     #[cold]
     pub(super) fn leave_behind(&self, place: Place) {
-        self.left_behind.borrow_mut().push_back(place);
+        let mut left = self.left_behind.borrow_mut();
+        // Threads whose calls end together leave their barriers in any order.
+        let before = left.partition_point(|other| is_behind(other.number, place.number));
+        left.insert(before, place);
     }
 
     /// Begins a barrier; its number.
@@ -256,7 +259,7 @@ mod tests {
         let second = enter();
         assert_eq!(second.number, first.number + 1);
         let left = [Place { round: 1, is_told: true, ..first }, Place { round: 1, is_told: false, ..second }];
-        left.iter().for_each(|place| traffic.leave_behind(*place));
+        left.iter().rev().for_each(|place| traffic.leave_behind(*place));
         assert_eq!([(); 2].map(|()| enter()), left);
         assert_eq!(enter().number, second.number + 1);
     }
