@@ -95,6 +95,8 @@ pub(super) struct Domain {
     pub(super) purged: Box<[Cell<bool>]>,
     /// Calls of `Purge_totask` so far.
     pub(super) purges: Cell<u64>,
+    /// For each task that was purged, the number of the last such call.
+    pub(super) last_purges: RefCell<BTreeMap<usize, u64>>,
     /// Functions that run as events, by the event's word, with the task that lets the event happen.
     pub(super) deferred: RefCell<BTreeMap<u64, (usize, Deferred)>>,
     /// See [`Domain::end_lost`].
@@ -156,6 +158,7 @@ impl Domain {
             interrupts: RefCell::default(),
             purged: vec![Cell::new(false); world.size()].into(),
             purges: Cell::new(0),
+            last_purges: RefCell::default(),
             deferred: RefCell::default(),
             lost: Lost::default(),
             statuses: RefCell::default(),
@@ -330,6 +333,19 @@ impl Domain {
         self.traffic.is_fenced() || self.traffic.first_asked(answers).is_none()
     }
 
+    /// Whether each task that a fence still waits for is purged, or was after the first `purges`. The requests of a purged task that is gone are
+    /// about to be given up.
+    fn is_fenced_but_for_purged(&self, purges: u64) -> bool {
+        if self.purges.get() == 0 {
+            return false;
+        }
+        let last = self.last_purges.borrow();
+        let is_awaited = |task: usize| !self.purged[task].get() && last.get(&task).is_none_or(|purge| *purge <= purges);
+        let is_gone = |task: usize| self.world.engine().failures.is_gone(task);
+        self.traffic.first_asked(is_awaited).is_none()
+            && !self.owed.asked().any(|task| is_awaited(task) || is_gone(task))
+    }
+
     /// The outcome of a wait for tasks of which `find` finds one that is gone, when two turns have passed since the wait has `seen` that task
     /// gone: between two turns all that it had sent is delivered.
     pub(super) fn is_left_alone<R>(
@@ -499,14 +515,44 @@ pub(super) fn run_own(handle: Handle) {
     }
 }
 
+/// How many purges there were so far: later ones end the call that has begun.
+///
+/// # Errors
+/// As [`enter_outside`].
+pub(super) fn purges(handle: Handle) -> Result<u64, i32> {
+    Ok(enter_outside(handle)?.purges.get())
+}
+
 /// Waits until the data that this task has sent is in place at its targets, and its gets and atomics are answered. Does not wait for completion
 /// handlers.
 ///
 /// # Errors
-/// As [`wait_apart`]; [`codes::TGT_PURGED`] if a task is purged meanwhile.
+/// As [`wait_apart`]; [`codes::TGT_PURGED`] if all tasks have answered but such as are purged, or were meanwhile: `Purge_totask` ends waits for
+/// its task, and later calls do not begin to wait.
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
+    let purges = purges(handle)?;
+    let mut polled = false;
+    fence_or(handle, |domain| {
+        // A purged task may have answered: a call that is made again and again must not return before it has polled.
+        let is_over = std::mem::replace(&mut polled, true) && domain.is_fenced_but_for_purged(purges);
+        is_over.then_some(Err(codes::TGT_PURGED))
+    })
+}
+
+/// The fence of a collective call, which purged tasks make too: it waits for them.
+///
+/// # Errors
+/// As [`wait_apart`]; [`codes::TGT_PURGED`] if a task is purged after the first `purges`.
+pub(super) fn fence_together(handle: Handle, purges: u64) -> Result<(), i32> {
+    fence_or(handle, |domain| domain.is_purged_since(purges))
+}
+
+/// A fence that a purge ends if `purged` says so.
+///
+/// # Errors
+/// As [`wait_apart`]; that of `purged`.
+fn fence_or(handle: Handle, mut purged: impl FnMut(&Domain) -> Option<Result<(), i32>>) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
-    let purges = domain.purges.get();
     // Makes this task's stores to mapped memory visible before its later ones.
     std::sync::atomic::fence(Ordering::SeqCst);
     for (to, number) in domain.traffic.questions() {
@@ -522,7 +568,7 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
             let is_missed = |task: usize| is_gone(task) && !domain.purged[task].get();
             domain.traffic.first_asked(is_missed).or_else(|| domain.owed.tasks().find(|task| is_missed(*task)))
         });
-        left.or_else(|| domain.is_purged_since(purges))
+        left.or_else(|| purged(domain))
     })?
 }
 
@@ -531,22 +577,22 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
 /// # Errors
 /// As [`barrier_after`].
 pub(super) fn barrier(handle: Handle, call: Collective) -> Result<(), i32> {
-    barrier_after(handle, call, || Ok(()))
+    barrier_after(handle, call, purges(handle)?, || Ok(()))
 }
 
 /// As [`barrier`], for a collective call that does something before, `first`. If that fails, this waits for no task, and no task waits for this one:
-/// the others' barriers fail with that code. If a task is purged meanwhile, or the panic of a handler comes out of this, the same call made again goes
-/// on with this barrier, for which the others wait. Another collective call gives it up: the others' barriers fail.
+/// the others' barriers fail with that code. If a task is purged after the first `purges`, or the panic of a handler comes out of this, the same call
+/// made again goes on with this barrier, for which the others wait. Another collective call gives it up: the others' barriers fail.
 ///
 /// # Errors
-/// That of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] if a task is purged meanwhile.
+/// That of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] after such a purge.
 pub(super) fn barrier_after(
     handle: Handle,
     call: Collective,
+    purges: u64,
     first: impl FnOnce() -> Result<(), i32>,
 ) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
-    let purges = domain.purges.get();
     let (me, n) = (domain.world.rank(), domain.world.size());
     let mut place = domain.traffic.enter_barrier(call);
     while place.call != call {

@@ -81,8 +81,16 @@ impl Owed {
 
     /// The tasks that owe something.
     pub(super) fn tasks(&self) -> impl Iterator<Item = usize> {
+        self.tasks_that(|peer| peer.requests.get() | peer.counters.get() != 0)
+    }
+
+    /// The tasks that this task has asked for something which has not come.
+    pub(super) fn asked(&self) -> impl Iterator<Item = usize> {
+        self.tasks_that(|peer| peer.requests.get() != 0)
+    }
+
+    fn tasks_that(&self, owes: fn(&Peer) -> bool) -> impl Iterator<Item = usize> {
         let made = self.blocks.iter().enumerate().filter_map(|(place, block)| Some((place, block.get()?)));
-        let owes = |peer: &Peer| peer.requests.get() | peer.counters.get() != 0;
         made.flat_map(move |(place, block)| {
             let peers = block.iter().enumerate().filter(move |(_, peer)| owes(peer));
             peers.map(move |(number, _)| BLOCK * place + number)
@@ -114,6 +122,7 @@ mod tests {
         owed.expect(129);
         owed.expect(3);
         assert_eq!(owed.tasks().collect::<Vec<_>>(), [3, 129]);
+        assert_eq!(owed.asked().collect::<Vec<_>>(), [129]);
         owed.completed(3);
         assert_eq!(owed.tasks().collect::<Vec<_>>(), [129]);
         owed.answered(129);

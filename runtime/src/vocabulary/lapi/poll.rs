@@ -84,6 +84,7 @@ impl Domain {
     /// Notes that a task was purged, and ends the waits of this handle.
     pub(super) fn note_purged(&self, task: usize) {
         self.purges.set(self.purges.get() + 1);
+        self.last_purges.borrow_mut().insert(task, self.purges.get());
         for statuses in self.statuses.borrow().values() {
             let change = |state| match state {
                 msg_status::INITIAL => Some(msg_status::PURGED),

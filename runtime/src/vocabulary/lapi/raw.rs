@@ -118,43 +118,49 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
 
 /// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
 /// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
-/// [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one.
+/// Tasks that were purged before make the call too, and are waited for. [`codes::TGT_PURGED`]: another thread has purged a task since the call began;
+/// the same call made again goes on with this one.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
-        drop(enter_outside(handle)?);
+        let purges = domain::purges(handle)?;
         queue::check_outside(handle)?;
-        let settle = || {
-            let purges = enter_outside(handle)?.purges.get();
-            wait_apart(handle, "ending a handle", |domain| {
-                if domain.is_idle() { Some(Ok(())) } else { domain.is_purged_since(purges) }
-            })?
-        };
-        loop {
-            let ended = barrier_after(handle, Collective::Term, || settle().and_then(|()| domain::fence(handle)));
-            // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
-            let domain = enter_outside(handle)?;
-            if ended.is_err_and(|code| code != codes::TGT_PURGED) {
-                domain.traffic.sent_before.take();
-            }
-            ended?;
-            let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
-            // A call that is made again after a panic goes on with the round in which it was.
-            if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
-                break;
-            }
-        }
-        let thread = {
-            let domain = enter_outside(handle)?;
-            domain.world.settle().map_err(|error| codes::of_error(&error))?;
-            domain.end_thread()
-        };
-        if let Some(thread) = thread {
-            // It has caught the panics of handlers.
-            let _ = thread.join();
-        }
-        Home::take_back(port::vacate(handle)?);
-        Ok(())
+        term_since(handle, purges)
     })())
+}
+
+/// As [`term`]. A purge after the first `purges` ends it.
+pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
+    let settle = || {
+        wait_apart(handle, "ending a handle", |domain| {
+            if domain.is_idle() { Some(Ok(())) } else { domain.is_purged_since(purges) }
+        })?
+    };
+    loop {
+        let first = || settle().and_then(|()| domain::fence_together(handle, purges));
+        let ended = barrier_after(handle, Collective::Term, purges, first);
+        // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
+        let domain = enter_outside(handle)?;
+        if ended.is_err_and(|code| code != codes::TGT_PURGED) {
+            domain.traffic.sent_before.take();
+        }
+        ended?;
+        let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
+        // A call that is made again after a panic goes on with the round in which it was.
+        if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
+            break;
+        }
+    }
+    let thread = {
+        let domain = enter_outside(handle)?;
+        domain.world.settle().map_err(|error| codes::of_error(&error))?;
+        domain.end_thread()
+    };
+    if let Some(thread) = thread {
+        // It has caught the panics of handlers.
+        let _ = thread.join();
+    }
+    Home::take_back(port::vacate(handle)?);
+    Ok(())
 }
 
 /// `LAPI_Qenv`: stores the value of `what` in `value`.
@@ -351,7 +357,8 @@ pub fn probe(handle: Handle) -> i32 {
 /// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
 /// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
 /// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
-/// counter; later fences fail too, until that task is purged. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile.
+/// counter; later fences fail too, until that task is purged. [`codes::TGT_PURGED`]: a task that is purged, or was since the call began, has not
+/// answered, and all others have. What was sent to it before may still be under way: memory that it uses is in use until a later fence succeeds.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;
@@ -362,15 +369,21 @@ pub fn fence(handle: Handle) -> i32 {
 
 /// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
 /// handler the call fails with [`codes::IN_HANDLER`]. If a task is gone, no task waits for another whose call has failed: all get
-/// [`codes::PEER_LOST`]. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the same call made again goes on with this one,
-/// and another collective call in its place ends those of the other tasks with an error.
+/// [`codes::PEER_LOST`]. Tasks that were purged before make the call too, and are waited for. [`codes::TGT_PURGED`]: another thread has purged a task
+/// since the call began; the same call made again goes on with this one, and another collective call in its place ends those of the other tasks with
+/// an error.
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
-        drop(enter_outside(handle)?);
-        barrier_after(handle, Collective::Gfence, || domain::fence(handle))?;
-        port::enter(handle)?.take_fault()
+        let purges = domain::purges(handle)?;
+        gfence_since(handle, purges)
     })())
+}
+
+/// As [`gfence`]. A purge after the first `purges` ends it.
+pub(super) fn gfence_since(handle: Handle, purges: u64) -> Result<(), i32> {
+    barrier_after(handle, Collective::Gfence, purges, || domain::fence_together(handle, purges))?;
+    port::enter(handle)?.take_fault()
 }
 
 /// `LAPI_Amsend`: sends an active message to task `tgt`.
@@ -495,7 +508,7 @@ pub mod rmw_op {
 /// # Safety
 /// - `in_val` is null or valid during the call;
 /// - `tgt_var` is null, misaligned, or valid at the target until `org_cntr` has moved, and changed by such operations only meanwhile;
-/// - `prev_val` and `org_cntr` are null or valid until `org_cntr` has moved, or until a fence after this.
+/// - `prev_val` and `org_cntr` are null or valid until `org_cntr` has moved, or until a fence after this has succeeded.
 pub unsafe fn rmw(
     handle: Handle,
     op: i32,
@@ -531,8 +544,8 @@ pub unsafe fn rmw64(
 }
 
 /// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would send, also those that wait for room, fail with
-/// [`codes::TGT_PURGED`], and so do waits of other threads for counters. Local. Messages that were sent before still arrive; counters
-/// of messages to a task that is gone do not move.
+/// [`codes::TGT_PURGED`], and so do waits of other threads for counters, and collective calls of theirs. [`fence`] does not wait for the task, and has that
+/// code if the task has not answered. Local. Messages that were sent before still arrive; counters of messages to a task that is gone do not move.
 pub fn purge_totask(handle: Handle, tgt: u32) -> i32 {
     code(set_purged(handle, tgt, true))
 }

@@ -750,6 +750,7 @@ fn a_purge_ends_every_wait() {
 }
 
 mod panics;
+mod purges;
 
 thread_local! {
     /// The handle of this thread, for functions that cannot capture it.

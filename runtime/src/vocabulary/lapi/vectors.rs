@@ -253,7 +253,7 @@ unsafe fn both(
 /// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
 /// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
 /// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, or memory for a later part is
-/// missing, some data may be in flight: the places stay in use until a fence, and no counter moves.
+/// missing, some data may be in flight: the places stay in use until a fence has succeeded, and no counter moves.
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
@@ -390,7 +390,7 @@ pub(super) unsafe fn get_vectors(
 ///
 /// # Safety
 /// - `org_vec` is null or valid, and so are the lists that it names;
-/// - its places are valid for reading until `org_cntr` has moved, or until a fence after this;
+/// - its places are valid for reading until `org_cntr` has moved, or until a fence after this has succeeded;
 /// - what the header handler answers is true: the places may be written, and the completion handler may be called with its parameter, by
 ///   another thread;
 /// - for all else as [`amsend`](super::raw::amsend).
