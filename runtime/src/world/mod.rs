@@ -493,14 +493,14 @@ impl World {
         outcome
     }
 
-    /// Waits until every rank has called this and every message has been delivered, as [`World::finish`] does, and stays. Collective.
+    /// Waits until every rank has called this and every message has been delivered, as [`World::finish`] does, and stays. Collective. Errors of
+    /// messages are left to later calls.
     ///
     /// # Errors
     /// As [`World::barrier`].
     pub(crate) fn settle(&self) -> Result<()> {
         let running = self.begin("settling")?;
-        self.settle_within(&running)?;
-        self.engine.faults.take()
+        self.settle_within(&running).map(drop)
     }
 
     /// Also adds up what all ranks' teams did last.

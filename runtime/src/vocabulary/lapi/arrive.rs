@@ -145,6 +145,25 @@ pub(super) fn install(domain: &Rc<Domain>) {
     });
 }
 
+/// As [`install`], but a panic of a handler goes no further.
+pub(super) fn install_catching(domain: &Rc<Domain>) {
+    let messages = domain.world.messages();
+    for (number, is_control) in [(id::LAPI, false), (id::LAPI_CONTROL, true)] {
+        let weak = Rc::downgrade(domain);
+        messages.set_handler(number, move |messages, message| {
+            let Some(domain) = weak.upgrade() else { return };
+            let (from, bytes) = (message.from, message.data());
+            let delivered = domain.caught(from, || match is_control {
+                true => domain.control(messages, from, bytes),
+                false => domain.deliver_short(messages, from, bytes, None),
+            });
+            if matches!(delivered, Some(None)) {
+                domain.bad(from);
+            }
+        });
+    }
+}
+
 /// Ends a message whose header handler panics, so that no fence waits for it, and lets its origin have its data back.
 struct Unwound<'a> {
     domain: &'a Domain,

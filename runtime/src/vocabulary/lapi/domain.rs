@@ -80,7 +80,7 @@ impl<F: FnMut(&Domain)> Drop for Undo<F> {
 pub(super) struct Domain {
     pub(super) handle: Handle,
     /// This domain, for the functions that polls call.
-    me: Weak<Domain>,
+    pub(super) me: Weak<Domain>,
     pub(super) world: World,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
@@ -112,6 +112,8 @@ pub(super) struct Domain {
     pub(super) owed: Owed,
     /// Turns of waits that were over before what they waited for had come.
     turns: Cell<u64>,
+    /// Whether a panic of a handler comes out of no poll: see [`Domain::exchange`].
+    pub(super) catches: Cell<bool>,
     /// Whether polls call `advance`, which works through [`Transfers::incoming`] and [`Transfers::dropped`].
     goes_on: Cell<bool>,
     pub(super) queue: Arc<Queue>,
@@ -126,7 +128,9 @@ pub(super) struct Domain {
 
 impl Background for Domain {
     fn advance(&self) -> bool {
-        let more = Domain::advance(self);
+        let advance = || Domain::advance(self);
+        // After a panic the next poll goes on with what is left.
+        let more = if self.catches.get() { self.caught(self.world.rank(), advance).unwrap_or(true) } else { advance() };
         self.goes_on.set(more);
         more
     }
@@ -168,6 +172,7 @@ impl Domain {
             transfers: Transfers::default(),
             owed: Owed::new(world.size()),
             turns: Cell::new(0),
+            catches: Cell::new(false),
             goes_on: Cell::new(false),
             queue: Arc::new(Queue::new(calls)),
             calls,

@@ -161,18 +161,25 @@ impl Lapi {
     /// # Panics
     /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, also after [`codes::TGT_PURGED`]: the second call goes
     /// on with the first one, and for the other tasks the two are one call. If it makes another collective call, the other tasks' calls that wait for
-    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. [`Lapi::bell`] and the other collective calls go on likewise, but
-    /// must be the next collective call: another one in their place may wait for ever.
+    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. So it is with [`Lapi::bell`] and all collective calls. When all tasks are in
+    /// one of the others, it ends at all tasks: if a handler panics then, the next call that makes progress returns [`codes::HANDLER_PANICKED`].
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }
 
-    /// Waits until every task has called this and all handlers have run, and leaves the job. Collective.
+    /// Waits until every task has called this and all handlers have run, and leaves the job. Collective. A purge of a task does not end it.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the text of a code of [`raw::term`](super::raw::term); as [`Job::finish`].
     pub fn finish(self) -> Result<()> {
-        as_result(super::raw::term(self.handle)).map_err(|Code(code)| failed("ending LAPI", code))?;
+        let ended = loop {
+            match super::raw::term(self.handle) {
+                // Made again, it goes on: the other tasks wait for it, and the job ends with this value.
+                codes::TGT_PURGED => {}
+                code => break as_result(code),
+            }
+        };
+        ended.map_err(|Code(code)| failed("ending LAPI", code))?;
         self.job.finish()
     }
 }

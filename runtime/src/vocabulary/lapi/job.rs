@@ -113,11 +113,13 @@ impl Job {
         let made = port::occupy(|handle| {
             let world = world.take().expect("called once");
             let (domain, waker) = Domain::new(handle, world, self.home.clone());
-            match domain.world.barrier() {
+            // Errors of messages to an earlier handle, which no call has returned, are none of this call.
+            while domain.take_fault().is_err() {}
+            match domain.exchange(World::barrier) {
                 Ok(()) => Ok((domain, waker)),
-                Err(error) => {
+                Err(code) => {
                     drop(Home::take_back(domain));
-                    Err(codes::of_error(&error))
+                    Err(code)
                 }
             }
         });

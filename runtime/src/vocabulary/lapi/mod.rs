@@ -78,6 +78,7 @@ pub mod codes;
 mod counter;
 mod domain;
 mod event;
+mod exchange;
 mod face;
 mod failure;
 mod interrupt;

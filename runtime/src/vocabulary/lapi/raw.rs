@@ -27,6 +27,7 @@ use super::poll::wait_or_purged;
 use super::send::{Message, is_no_function};
 use super::traffic::Collective;
 use super::{domain, one_sided, port, queue, send};
+use crate::world::World;
 
 /// `LAPI_MAX_MSG_SZ`: most bytes of one message.
 pub const MAX_MSG_SZ: u64 = i64::MAX as u64;
@@ -119,7 +120,7 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
 /// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
 /// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
 /// Tasks that were purged before make the call too, and are waited for. [`codes::TGT_PURGED`]: another thread has purged a task since the call began;
-/// the same call made again goes on with this one.
+/// the same call made again goes on with this one. If a handler panics when all tasks are in this call, the panic does not come out of it.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
         let purges = domain::purges(handle)?;
@@ -144,7 +145,7 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
             domain.traffic.sent_before.take();
         }
         ended?;
-        let sent = domain.world.allgather(&[domain.traffic.sent()]).map_err(|error| codes::of_error(&error))?;
+        let sent = domain.exchange(|world| world.allgather(&[domain.traffic.sent()]))?;
         // A call that is made again after a panic goes on with the round in which it was.
         if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
             break;
@@ -152,7 +153,7 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
     }
     let thread = {
         let domain = enter_outside(handle)?;
-        domain.world.settle().map_err(|error| codes::of_error(&error))?;
+        domain.exchange(World::settle)?;
         domain.end_thread()
     };
     if let Some(thread) = thread {
@@ -220,7 +221,8 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
 }
 
 /// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks. In a handler it is
-/// [`codes::IN_HANDLER`].
+/// [`codes::IN_HANDLER`]. If a handler panics when all tasks are in this call, the next call that makes progress returns
+/// [`codes::HANDLER_PANICKED`]; the panic comes out of no call.
 ///
 /// # Safety
 /// `table` is null or valid for writing as many values as there are tasks.
@@ -233,8 +235,7 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
         }
         // The exchange holds the port: all tasks are in this call when it begins.
         barrier(handle, Collective::AddressInit)?;
-        let domain = enter_outside(handle)?;
-        let all = domain.world.allgather(&[mine]).map_err(|error| codes::of_error(&error))?;
+        let all = enter_outside(handle)?.exchange(|world| world.allgather(&[mine]))?;
         // SAFETY: the caller guarantees room for one value of each task.
         unsafe { std::ptr::copy_nonoverlapping(all.as_ptr(), table, all.len()) };
         Ok(())

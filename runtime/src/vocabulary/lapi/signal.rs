@@ -11,7 +11,7 @@ use super::queue::Finish;
 use super::traffic::Collective;
 use super::{Counter, codes, kind};
 use crate::error::{Error, Result};
-use crate::world::{Completion, Event as Outcome};
+use crate::world::{Completion, Event as Outcome, World};
 
 /// A bell of a job: a count at every task, which events of all tasks can increment. Made by [`Lapi::bell`]; it lives until the handle ends.
 ///
@@ -97,7 +97,7 @@ impl Lapi {
         // The allocation holds the port: all tasks are in this call when it begins.
         super::domain::barrier(self.number(), Collective::Bell).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
-        let bell = domain.world.bell().map_err(|error| Code(codes::of_error(&error)))?;
+        let bell = domain.exchange(World::bell).map_err(Code)?;
         let mut bells = domain.bells.all.borrow_mut();
         bells.push(bell);
         Ok(Bell { handle: self.number(), number: bells.len() - 1 })

@@ -108,3 +108,34 @@ fn a_purge_ends_no_fence_that_waits_for_another_task() {
         assert_eq!(raw::term(handle), codes::SUCCESS);
     });
 }
+
+/// `Lapi::finish` has taken the handle, so it makes the call again that a purge has ended.
+#[test]
+fn a_purge_does_not_end_finish() {
+    const PURGES: usize = 1000;
+    let (purged, begin) = (AtomicBool::new(false), Barrier::new(2));
+    let job = Threads::new(2).deadline(Duration::from_secs(60));
+    let ran = job.build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        let handle = lapi.number();
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        if lapi.rank() == 1 {
+            await_flag(&purged);
+            return lapi.finish().expect("finishes");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                for _ in 0..PURGES {
+                    purge(handle, 1);
+                    resume(handle, 1);
+                    std::thread::yield_now();
+                }
+                purged.store(true, Ordering::Release);
+            });
+            begin.wait();
+            lapi.finish().expect("finishes");
+        });
+    });
+    ran.expect("runs");
+}
