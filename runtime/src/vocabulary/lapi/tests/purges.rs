@@ -1,4 +1,4 @@
-//! Purges before a call waits, and of tasks for which it does not wait.
+//! Purges: the waits that they end, and those that they do not end.
 
 use super::*;
 use crate::vocabulary::lapi::domain;
@@ -12,6 +12,155 @@ fn purge(handle: Handle, task: u32) {
 
 fn resume(handle: Handle, task: u32) {
     assert_eq!(raw::resume_totask(handle, task), codes::SUCCESS);
+}
+
+/// A wait of task 0 ends when another thread purges task 1.
+fn is_purged(handle: Handle, name: &str, wait: &dyn Fn() -> Result<(), Code>) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                assert_eq!(raw::purge_totask(handle, 1), codes::SUCCESS);
+                assert_eq!(raw::resume_totask(handle, 1), codes::SUCCESS);
+                std::thread::yield_now();
+            }
+        });
+        let waited = wait();
+        over.store(true, Ordering::Release);
+        assert_eq!(waited, Err(Code(codes::TGT_PURGED)), "{name}");
+    });
+}
+
+/// Term, while it waits for data that task 1 has not fetched, and in its barrier. It goes on when it is made again.
+#[test]
+fn a_purge_ends_every_wait_of_term() {
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    for len in [0, 20_000] {
+        done.store(false, Ordering::Release);
+        run(2, |lapi| {
+            let handle = lapi.number();
+            lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+            lapi.gfence().expect("both have the handler");
+            begin.wait();
+            if lapi.rank() == 0 {
+                if len != 0 {
+                    lapi.message(1, 2).data(vec![1; len]).send().expect("sends");
+                }
+                let ended = || match raw::term(handle) {
+                    codes::SUCCESS => Ok(()),
+                    code => Err(Code(code)),
+                };
+                is_purged(handle, &format!("term, {len} bytes"), &ended);
+                is_purged(handle, &format!("term again, {len} bytes"), &ended);
+                done.store(true, Ordering::Release);
+            }
+            await_flag(&done);
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+        });
+    }
+}
+
+/// Waits of task 0 for task 1, which lives and does not poll, end when another thread purges a task. The collective calls go on when they are made
+/// again.
+#[test]
+fn a_purge_ends_every_wait() {
+    const LEN: usize = 20_000;
+    let (begin, done) = (Barrier::new(2), AtomicBool::new(false));
+    run(2, |lapi| {
+        let handle = lapi.number();
+        lapi.handler(2, |_, _| Answer::vec(Vec::new())).expect("an index of the table");
+        let bell = lapi.bell().expect("makes a bell");
+        lapi.gfence().expect("both have the handler");
+        begin.wait();
+        if lapi.rank() == 1 {
+            await_flag(&done);
+            lapi.gfence().expect("task 0 goes on with its call");
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+            return;
+        }
+        let purged = |name: &str, wait: &dyn Fn() -> Result<(), Code>| is_purged(handle, name, wait);
+        // The barrier alone, and then a fence before it.
+        purged("gfence in its barrier", &|| lapi.gfence());
+        let completion = Completion::new();
+        lapi.message(1, 2).data(vec![1; LEN]).completion(&completion).send().expect("sends");
+        purged("fence", &|| lapi.fence());
+        purged("gfence", &|| lapi.gfence());
+        purged("counter", &|| lapi.wait(&Counter::new(), 1).map(drop));
+        purged("bell", &|| lapi.wait_bell(bell, 1).map(drop));
+        purged("completion", &|| lapi.wait_completion(&completion));
+        done.store(true, Ordering::Release);
+        lapi.gfence().expect("it goes on with the first one");
+        assert_eq!(lapi.wait_completion(&completion), Ok(()));
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
+}
+
+/// Task 0 is ended in the second round of a barrier of three tasks, and goes on there.
+#[test]
+fn a_purge_ends_a_barrier_in_its_second_round() {
+    let (begin, purged) = (Barrier::new(3), AtomicBool::new(false));
+    run(3, |lapi| {
+        let handle = lapi.number();
+        match lapi.rank() {
+            // Task 2 tells it the first round, and task 1 does not tell it the second one.
+            0 => loop {
+                is_purged(handle, "gfence", &|| lapi.gfence());
+                let traffic = &port::enter(handle).expect("a handle").traffic;
+                let left = traffic.enter_barrier(Collective::Gfence);
+                traffic.leave_behind(left);
+                if left.round == 1 {
+                    assert!(left.is_told);
+                    purged.store(true, Ordering::Release);
+                    break;
+                }
+            },
+            1 => await_flag(&purged),
+            _ => {}
+        }
+        lapi.gfence().expect("all make it");
+        begin.wait();
+        // All that was told is here after a poll.
+        (0..100).for_each(|_| assert_eq!(raw::probe(handle), codes::SUCCESS));
+        {
+            let traffic = &port::enter(handle).expect("a handle").traffic;
+            let next = traffic.enter_barrier(Collective::Term);
+            let rounds = [0, 1].map(|round| traffic.has_round(round, next.number));
+            assert_eq!(rounds, [Ok(false); 2], "each round is told once");
+            traffic.leave_behind(next);
+        }
+        begin.wait();
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
+}
+
+/// `Address_init` and the making of a bell, which go on when they are made again.
+#[test]
+fn a_purge_ends_the_barriers_of_exchanges() {
+    let begin = Barrier::new(2);
+    run(2, |lapi| {
+        let (handle, own) = (lapi.number(), lapi.rank() as u64 + 7);
+        let exchanged = || {
+            let mut table = [0; 2];
+            // SAFETY: the table has room for two values.
+            match unsafe { raw::address_init(handle, own, table.as_mut_ptr()) } {
+                codes::SUCCESS => Ok(table),
+                code => Err(Code(code)),
+            }
+        };
+        if lapi.rank() == 0 {
+            is_purged(handle, "Address_init", &|| exchanged().map(drop));
+        }
+        begin.wait();
+        assert_eq!(exchanged(), Ok([7, 8]));
+        if lapi.rank() == 0 {
+            is_purged(handle, "bell", &|| lapi.bell().map(drop));
+        }
+        begin.wait();
+        let bell = lapi.bell().expect("makes a bell");
+        assert_eq!(lapi.wait_bell(bell, 0), Ok(0));
+        lapi.gfence().expect("both are as far");
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
 }
 
 /// The purge comes when the call has begun, and before its fence or its barrier looks for purges.
