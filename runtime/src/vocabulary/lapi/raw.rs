@@ -139,15 +139,18 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
     loop {
         let first = || settle().and_then(|()| domain::fence_together(handle, purges));
         let ended = barrier_after(handle, Collective::Term, purges, first);
-        // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round.
         let domain = enter_outside(handle)?;
         if ended.is_err_and(|code| code != codes::TGT_PURGED) {
             domain.traffic.sent_before.take();
         }
         ended?;
-        let sent = domain.exchange(|world| world.allgather(&[domain.traffic.sent()]))?;
+        // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round. The fences of
+        // the round have brought all earlier messages, but a handler of one of them may not have run yet.
+        let of_this = [domain.traffic.sent(), domain.is_idle().into()];
+        let (sent, idle): (Vec<u64>, Vec<u64>) =
+            domain.exchange(|world| world.allgather(&of_this))?.chunks_exact(2).map(|of| (of[0], of[1])).unzip();
         // A call that is made again after a panic goes on with the round in which it was.
-        if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() {
+        if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() && !idle.contains(&0) {
             break;
         }
     }

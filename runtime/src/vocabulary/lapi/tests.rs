@@ -677,6 +677,7 @@ fn a_term_that_a_panic_came_out_of_is_gone_on_with() {
     panics_once(false, Some(ended), |lapi, _| ended(lapi));
 }
 
+mod ends;
 mod panics;
 mod purges;
 
