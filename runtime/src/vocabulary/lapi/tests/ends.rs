@@ -37,6 +37,12 @@ fn term_waits_for_a_handler_of_a_message_of_its_last_round() {
         barrier(handle, Collective::Term).expect("task 0 is in it");
         // As if the message was on its way.
         let [of_zero, ..] = gather(sent + 1)[..] else { panic!("two values of each task") };
+        // Task 0 has waited for the handlers of the second round.
+        let place = port::enter(handle).expect("a handle").traffic.enter_barrier(Collective::Term);
+        port::enter(handle).expect("a handle").traffic.leave_behind(place);
+        while port::enter(handle).expect("a handle").traffic.has_round(0, place.number) != Ok(true) {
+            assert_eq!(raw::probe(handle), codes::SUCCESS);
+        }
         lapi.message(0, 1).send().expect("sends");
         fence_together(handle, purges(handle).expect("a handle")).expect("task 0 has the message");
         barrier(handle, Collective::Term).expect("task 0 is in it");
