@@ -12,7 +12,7 @@ use super::failure::{Failure, Refusal, What};
 use super::parts::Dropped;
 use super::queue::{self, Finish, Work};
 use super::send::{is_no_function, is_nowhere};
-use super::traffic::Ticket;
+use super::traffic::{Collective, Ticket};
 use super::types::{BURY_MSG, CompletionHandler, DROP_PKT, Handle, LOCAL_STATE, MAGIC, NORMAL, ReturnInfo, SEND_REPLY};
 use super::vectors::Name;
 use super::{codes, kind, own};
@@ -664,12 +664,13 @@ impl Domain {
                 }
             }
             kind::BARRIER => {
-                let ([round, code, about], _) = words::<3>(rest)?;
+                let ([round, call, code, about], _) = words::<4>(rest)?;
                 if about > self.world.size() as u64 {
                     return None;
                 }
                 let broken = (code as i32 != codes::SUCCESS).then_some((code as i32, about as usize));
-                return self.traffic.count_round(round as usize, broken).then_some(());
+                let call = Collective::from_word(call)?;
+                return self.traffic.count_round(round as usize, call, broken).then_some(());
             }
             _ => return None,
         }

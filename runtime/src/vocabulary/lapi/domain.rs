@@ -20,7 +20,7 @@ use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
 use super::port::{self, Entered, Waker};
 use super::queue::{self, Queue, Work};
-use super::traffic::{Collective, Place, Traffic};
+use super::traffic::{Apart, Collective, Place, Traffic};
 use super::types::Handle;
 use super::{codes, interrupt, kind};
 use crate::Background;
@@ -316,6 +316,13 @@ impl Domain {
         }
     }
 
+    /// Logs the faults that no call has returned, when the handle ends.
+    pub(super) fn log_faults(&self) {
+        self.faults.take().into_iter().for_each(|fault| {
+            fault.keep();
+        });
+    }
+
     /// Makes progress once.
     ///
     /// # Errors
@@ -388,7 +395,7 @@ impl Domain {
         );
         let (me, n) = (self.world.rank(), self.world.size());
         for round in (round + usize::from(is_told)..).take_while(|round| 1 << round < n) {
-            self.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, why as u64, 0]);
+            self.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, call as u64, why as u64, 0]);
         }
         self.traffic.sent_before.take();
     }
@@ -536,12 +543,15 @@ pub(super) fn purges(handle: Handle) -> Result<u64, i32> {
 /// its task, and later calls do not begin to wait.
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let purges = purges(handle)?;
-    let mut polled = false;
-    fence_or(handle, |domain| {
-        // A purged task may have answered: a call that is made again and again must not return before it has polled.
-        let is_over = std::mem::replace(&mut polled, true) && domain.is_fenced_but_for_purged(purges);
-        is_over.then_some(Err(codes::TGT_PURGED))
-    })
+    let purged = |domain: &Domain| domain.is_fenced_but_for_purged(purges).then_some(Err(codes::TGT_PURGED));
+    match fence_or(handle, purged) {
+        Err(codes::TGT_PURGED) => {
+            // A purged task may have answered: a program that makes the call again and again makes progress.
+            enter_outside(handle)?.world.engine().turn();
+            fence_or(handle, purged)
+        }
+        fenced => fenced,
+    }
 }
 
 /// The fence of a collective call, which purged tasks make too: it waits for them.
@@ -582,7 +592,7 @@ fn fence_or(handle: Handle, mut purged: impl FnMut(&Domain) -> Option<Result<(),
 /// # Errors
 /// As [`barrier_after`].
 pub(super) fn barrier(handle: Handle, call: Collective) -> Result<(), i32> {
-    barrier_after(handle, call, purges(handle)?, || Ok(()))
+    barrier_after(handle, call, purges(handle)?, |_| Ok(()))
 }
 
 /// As [`barrier`], for a collective call that does something before, `first`. If that fails, this waits for no task, and no task waits for this one:
@@ -595,12 +605,16 @@ pub(super) fn barrier_after(
     handle: Handle,
     call: Collective,
     purges: u64,
-    first: impl FnOnce() -> Result<(), i32>,
+    first: impl FnOnce(&Place) -> Result<(), i32>,
 ) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
     let (me, n) = (domain.world.rank(), domain.world.size());
     let mut place = domain.traffic.enter_barrier(call);
     while place.call != call {
+        if !place.can_be_given_up() {
+            domain.traffic.leave_behind(place);
+            return Err(must_be_called_again(place.call, call));
+        }
         domain.give_up(place);
         place = domain.traffic.enter_barrier(call);
     }
@@ -612,22 +626,22 @@ pub(super) fn barrier_after(
         at.set(Place { why: codes::RUNTIME, ..at.get() });
         Err(codes::TGT_PURGED)
     };
-    let mut outcome = first();
+    let mut outcome = first(&place);
     if outcome == Err(codes::TGT_PURGED) {
         return purged();
     }
     while 1 << at.get().round < n {
-        let Place { number, round, is_told, .. } = at.get();
+        let Place { round, is_told, .. } = at.get();
         if !is_told {
             let domain = enter_outside(handle)?;
             let about = |code| Failure::last(code).and_then(|failure| failure.task).map_or(0, |task| task + 1);
             let [code, about] = outcome.err().map_or([0; 2], |code| [code as u64, about(code) as u64]);
-            domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, code, about]);
+            domain.tell((me + (1 << round)) % n, kind::BARRIER, &[round as u64, call as u64, code, about]);
             at.set(Place { is_told: true, ..at.get() });
         }
         if outcome.is_ok() {
             let from = (me + n - (1 << round) % n) % n;
-            outcome = await_round(handle, (round, number), from, purges);
+            outcome = await_round(handle, at.get(), from, purges);
         }
         if outcome == Err(codes::TGT_PURGED) {
             return purged();
@@ -638,19 +652,37 @@ pub(super) fn barrier_after(
     outcome
 }
 
+/// The code of a call in whose place another one, which was ended, must be made again.
+#[cold]
+fn must_be_called_again(ended: Collective, call: Collective) -> i32 {
+    let (ended, call) = (ended.name(), call.name());
+    let text = format!(
+        "{ended} was ended by a purge or the panic of a handler, and the other tasks wait in it: call {ended} again before {call}"
+    );
+    Failure { code: codes::RUNTIME, what: What::Job, task: None, text }.keep()
+}
+
 /// Waits for the message of task `from` for a round of a barrier.
 ///
 /// # Errors
 /// As [`barrier_after`].
-fn await_round(handle: Handle, (round, number): (usize, u32), from: usize, purges: u64) -> Result<(), i32> {
+fn await_round(handle: Handle, place: Place, from: usize, purges: u64) -> Result<(), i32> {
     let mut seen = None;
-    wait_apart(handle, "barrier", |domain| match domain.traffic.has_round(round, number) {
+    wait_apart(handle, "barrier", |domain| match domain.traffic.has_round(place) {
         Ok(true) => Some(Ok(())),
         Ok(false) => {
             let left = domain.is_left_alone("barrier", &mut seen, |is_gone| is_gone(from).then_some(from));
             left.or_else(|| domain.is_purged_since(purges))
         }
-        Err((code, about)) => {
+        Err(Apart::Differs(other)) => {
+            let text = format!(
+                "the collective calls differ between tasks: task {from} is in {}, this task in {}; each task must make the same ones in the same order",
+                other.name(),
+                place.call.name()
+            );
+            Some(Err(Failure { code: codes::RUNTIME, what: What::Job, task: Some(from), text }.keep()))
+        }
+        Err(Apart::GivenUp((code, about))) => {
             let engine = domain.world.engine();
             let is_gone = |task: &usize| code == codes::PEER_LOST && engine.failures.is_gone(*task);
             Some(Err(match about.checked_sub(1).filter(is_gone) {

@@ -2,6 +2,7 @@
 //! function of `Xfer` runs.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::domain::{Domain, LOC_ADDRTBL_SZ, Running};
 use super::queue::{Finish, Work};
@@ -90,9 +91,13 @@ impl Domain {
     pub(super) fn forget(&self, events: impl IntoIterator<Item = Event>) {
         let mut deferred = self.deferred.borrow_mut();
         let forgotten: Vec<_> = events.into_iter().filter_map(|event| deferred.remove(&event.0)).collect();
-        // Dropped after the list is released, and after all are forgotten: the program's drop code may run, and panic.
+        // Dropped after the list is released, and after all are forgotten: the program's drop code may run, and panic. Each one apart, since a second
+        // panic while a first one unwinds ends the process.
         drop(deferred);
-        drop(forgotten);
+        let panics = forgotten.into_iter().map(|event| catch_unwind(AssertUnwindSafe(|| drop(event))));
+        if let Err(panic) = panics.fold(Ok(()), Result::and) {
+            resume_unwind(panic);
+        }
     }
 
     /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error, send completion handlers the

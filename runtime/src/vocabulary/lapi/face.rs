@@ -1,5 +1,6 @@
 //! Active messages with closures and owned buffers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::closures::{Announced, Answer, CLOSURE, HandlerContext};
@@ -171,16 +172,21 @@ impl Lapi {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the text of a code of [`raw::term`](super::raw::term); as [`Job::finish`].
+    ///
+    /// # Panics
+    /// If a handler panics that runs meanwhile: at the end, when the job has finished.
     pub fn finish(self) -> Result<()> {
+        let mut panic = None;
         let ended = loop {
-            match super::raw::term(self.handle) {
-                // Made again, it goes on: the other tasks wait for it, and the job ends with this value.
-                codes::TGT_PURGED => {}
-                code => break as_result(code),
+            // Made again, it goes on: the other tasks wait for it, and the job ends with this value.
+            match catch_unwind(AssertUnwindSafe(|| super::raw::term(self.handle))) {
+                Ok(codes::TGT_PURGED) => {}
+                Ok(code) => break as_result(code),
+                Err(caught) => panic = panic.or(Some(caught)),
             }
         };
-        ended.map_err(|Code(code)| failed("ending LAPI", code))?;
-        self.job.finish()
+        let finished = ended.map_err(|Code(code)| failed("ending LAPI", code)).and_then(|()| self.job.finish());
+        panic.map_or(finished, |panic| resume_unwind(panic))
     }
 }
 

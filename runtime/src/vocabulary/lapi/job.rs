@@ -55,6 +55,7 @@ impl Home {
         // They belong to the world.
         drop(domain.bells.all.take());
         let unfetched = domain.transfers.outgoing.take();
+        domain.log_faults();
         // The functions of messages hold weak references only.
         if let Some(domain) = Rc::into_inner(domain) {
             home.put(domain.world);
@@ -110,23 +111,22 @@ impl Job {
     pub fn init(&self) -> Result<u32, i32> {
         let world = self.home.take().ok_or(codes::ALL_HNDL_IN_USE)?;
         let mut world = Some(world);
-        let made = port::occupy(|handle| {
-            let world = world.take().expect("called once");
-            let (domain, waker) = Domain::new(handle, world, self.home.clone());
-            // Errors of messages to an earlier handle, which no call has returned, are none of this call.
-            while domain.take_fault().is_err() {}
-            match domain.exchange(World::barrier) {
-                Ok(()) => Ok((domain, waker)),
-                Err(code) => {
-                    drop(Home::take_back(domain));
-                    Err(code)
-                }
-            }
-        });
+        let made = port::occupy(|handle| Domain::new(handle, world.take().expect("called once"), self.home.clone()));
         if let Some(world) = world {
             self.home.put(world);
         }
         let handle = made?;
+        // A task that leaves the barrier sooner may send at once: handlers and answers need the port.
+        let joined = {
+            let domain = port::enter(handle)?;
+            // Errors of messages to an earlier handle, which no call has returned, are none of this call.
+            while domain.take_fault().is_err() {}
+            domain.exchange(World::barrier)
+        };
+        if let Err(code) = joined {
+            drop(Home::take_back(port::vacate(handle)?));
+            return Err(code);
+        }
         self.home.0.handle.store(handle, Ordering::Release);
         // The default, where there are threads.
         let domain = port::enter(handle)?;

@@ -293,8 +293,8 @@ pub(super) fn wake(handle: u32) {
 /// Takes a free port for the domain that `make` makes of its handle.
 ///
 /// # Errors
-/// [`codes::ALL_HNDL_IN_USE`]; those of `make`.
-pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>) -> Result<u32, i32> {
+/// [`codes::ALL_HNDL_IN_USE`].
+pub(super) fn occupy(make: impl FnOnce(u32) -> (Rc<Domain>, Waker)) -> Result<u32, i32> {
     let marked = mark().ok_or(codes::ALL_HNDL_IN_USE)?;
     let slot = marked.0;
     let port = &PORTS[slot];
@@ -302,7 +302,7 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> Result<(Rc<Domain>, Waker), i32>)
     let generation = (port.generation.load(Ordering::Relaxed) + 1) % (u32::MAX / SLOTS as u32);
     let generation = generation.max(1);
     let handle = generation * SLOTS as u32 + slot as u32;
-    let (domain, waker) = make(handle)?;
+    let (domain, waker) = make(handle);
     let _lock = port.lock.acquire(&|| port.wake());
     *lock(&port.waker) = Some(waker);
     port.process.store(std::process::id(), Ordering::Relaxed);

@@ -25,7 +25,7 @@ use super::one_sided::{Change, Transfer};
 use super::parts::{ACK_THRESHOLDS, TIMEOUTS};
 use super::poll::wait_or_purged;
 use super::send::{Message, is_no_function};
-use super::traffic::Collective;
+use super::traffic::{Collective, Place};
 use super::{domain, one_sided, port, queue, send};
 use crate::world::World;
 
@@ -137,7 +137,13 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
         })?
     };
     loop {
-        let first = || settle().and_then(|()| domain::fence_together(handle, purges));
+        // A task that waits for this one after its barrier is in its port, which a handler here may wait for: `settle` comes before.
+        let first = |place: &Place| {
+            if !place.is_begun() {
+                settle()?;
+            }
+            domain::fence_together(handle, purges)
+        };
         let ended = barrier_after(handle, Collective::Term, purges, first);
         let domain = enter_outside(handle)?;
         if ended.is_err_and(|code| code != codes::TGT_PURGED) {
@@ -386,7 +392,7 @@ pub fn gfence(handle: Handle) -> i32 {
 
 /// As [`gfence`]. A purge after the first `purges` ends it.
 pub(super) fn gfence_since(handle: Handle, purges: u64) -> Result<(), i32> {
-    barrier_after(handle, Collective::Gfence, purges, || domain::fence_together(handle, purges))?;
+    barrier_after(handle, Collective::Gfence, purges, |_| domain::fence_together(handle, purges))?;
     port::enter(handle)?.take_fault()
 }
 

@@ -176,8 +176,8 @@ fn a_task_that_left_is_lost_for_what_it_owes_and_is_not_purged() {
 #[test]
 fn a_malformed_barrier_message_is_told_and_not_counted() {
     let lost = codes::PEER_LOST as u64;
-    // A task that is none, and a round that no barrier has.
-    let malformed = [[0, lost, 3], [0, lost, u64::MAX], [32, 0, 0], [u64::MAX, lost, 0]];
+    // A task that is none, a round that no barrier has, and a call that is not known.
+    let malformed = [[0, 0, lost, 3], [0, 0, lost, u64::MAX], [32, 0, 0, 0], [u64::MAX, 0, lost, 0], [0, 4, 0, 0]];
     run(2, |lapi| {
         if lapi.rank() == 0 {
             let domain = port::enter(lapi.number()).expect("a handle");
@@ -437,7 +437,7 @@ fn panics_once(is_full: bool, collective: Option<fn(&Lapi)>, call: impl Fn(&Lapi
                 }
                 let domain = port::enter(handle).expect("a handle");
                 let next = domain.traffic.enter_barrier(Collective::Term);
-                assert_eq!(domain.traffic.has_round(0, next.number), Ok(false), "a round is told once");
+                assert_eq!(domain.traffic.has_round(next), Ok(false), "a round is told once");
                 domain.traffic.leave_behind(next);
                 checked.store(true, Ordering::Release);
             }

@@ -47,6 +47,8 @@ pub(super) struct Traffic {
     waiting: RefCell<Vec<Question>>,
     /// For each round, the messages received for it in all barriers so far, modulo 2^32.
     rounds: [Cell<u32>; ROUNDS],
+    /// For each round, the calls of the last two messages received for it: the sender may be one barrier ahead.
+    calls: [[Cell<Collective>; 2]; ROUNDS],
     barriers: Cell<u32>,
     /// Barriers that the panic of a handler came out of, or that a purge ended, by number. The next calls go on with them, or give them up.
     left_behind: RefCell<VecDeque<Place>>,
@@ -66,6 +68,23 @@ pub(super) enum Collective {
     Bell,
 }
 
+impl Collective {
+    /// From the number that a message carries.
+    pub(super) fn from_word(word: u64) -> Option<Collective> {
+        [Collective::Gfence, Collective::Term, Collective::AddressInit, Collective::Bell].get(word as usize).copied()
+    }
+
+    /// Its name in errors.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Collective::Gfence => "LAPI_Gfence",
+            Collective::Term => "LAPI_Term",
+            Collective::AddressInit => "LAPI_Address_init",
+            Collective::Bell => "Lapi::bell",
+        }
+    }
+}
+
 /// How far a call has come in a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -80,8 +99,30 @@ pub(super) struct Place {
     pub(super) why: i32,
 }
 
+impl Place {
+    /// Whether this task may give the barrier up. After `Gfence` a task does nothing that waits for the others. After all other barriers, the
+    /// tasks whose barrier ends exchange values, and would wait for this task.
+    pub(super) fn can_be_given_up(&self) -> bool {
+        self.call == Collective::Gfence || !self.is_begun()
+    }
+
+    /// Whether another task has been told of this barrier.
+    pub(super) fn is_begun(&self) -> bool {
+        self.round > 0 || self.is_told
+    }
+}
+
 /// Why a task gave a barrier up: the code, and the task that it is about plus one, or 0.
 pub(super) type Broken = (i32, usize);
+
+/// Why a round ends without success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    /// Its sender has given the barrier up.
+    GivenUp(Broken),
+    /// Its sender is in this call.
+    Differs(Collective),
+}
 
 impl Traffic {
     pub(super) fn new(tasks: usize) -> Traffic {
@@ -94,6 +135,7 @@ impl Traffic {
             next: Cell::new(Ticket::MIN),
             waiting: RefCell::default(),
             rounds: [const { Cell::new(0) }; ROUNDS],
+            calls: [const { [const { Cell::new(Collective::Gfence) }; 2] }; ROUNDS],
             barriers: Cell::new(0),
             left_behind: RefCell::default(),
             broken: RefCell::default(),
@@ -204,24 +246,29 @@ impl Traffic {
         number
     }
 
-    /// Counts a barrier message, whose sender may have given the barrier up; `false` if no barrier has this round.
-    pub(super) fn count_round(&self, round: usize, broken: Option<Broken>) -> bool {
+    /// Counts a message for a round of a barrier of `call`, whose sender may have given the barrier up; `false` if no barrier has this round.
+    pub(super) fn count_round(&self, round: usize, call: Collective, broken: Option<Broken>) -> bool {
         let Some(count) = self.rounds.get(round) else { return false };
         count.set(count.get().wrapping_add(1));
+        self.calls[round][count.get() as usize % 2].set(call);
         self.broken.borrow_mut().extend(broken.map(|why| ((round, count.get()), why)));
         true
     }
 
-    /// Whether the message for `round` of barrier `number` has arrived. Each round's messages come from one task, barrier by barrier.
+    /// Whether the message for the round of this barrier has arrived. Each round's messages come from one task, barrier by barrier.
     ///
     /// # Errors
-    /// If its sender has given the barrier up.
-    pub(super) fn has_round(&self, round: usize, number: u32) -> Result<bool, Broken> {
+    /// If its sender has given the barrier up, or is in another call.
+    pub(super) fn has_round(&self, Place { call, number, round, .. }: Place) -> Result<bool, Apart> {
         if is_behind(self.rounds[round].get(), number) {
             return Ok(false);
         }
+        let of_sender = self.calls[round][number as usize % 2].get();
+        if of_sender != call {
+            return Err(Apart::Differs(of_sender));
+        }
         match self.broken.borrow().iter().find(|(of, _)| *of == (round, number)) {
-            Some((_, why)) => Err(*why),
+            Some((_, why)) => Err(Apart::GivenUp(*why)),
             None => Ok(true),
         }
     }
@@ -239,14 +286,20 @@ mod tests {
     #[test]
     fn a_barrier_that_its_sender_gave_up_is_an_error_and_the_next_one_is_not() {
         let traffic = Traffic::new(4);
-        let first = traffic.begin_barrier();
-        assert!(traffic.count_round(0, None) && traffic.count_round(1, Some((9, 4))) && !traffic.count_round(32, None));
+        let [gfence, term] = [Collective::Gfence, Collective::Term];
+        let first = traffic.enter_barrier(gfence);
+        let at = |place: Place, round| traffic.has_round(Place { round, ..place });
+        let count = |round, call, broken| traffic.count_round(round, call, broken);
+        assert!(count(0, gfence, None) && count(1, gfence, Some((9, 4))) && !count(32, gfence, None));
         // The next barrier's message may come before this task is in it.
-        assert!(traffic.count_round(1, None) && traffic.count_round(0, Some((9, 0))));
-        assert_eq!([0, 1].map(|round| traffic.has_round(round, first)), [Ok(true), Err((9, 4))]);
-        let second = traffic.begin_barrier();
-        assert_eq!([0, 1, 2].map(|round| traffic.has_round(round, second)), [Err((9, 0)), Ok(true), Ok(false)]);
-        traffic.begin_barrier();
+        assert!(
+            count(1, term, None) && count(0, term, Some((9, 0))) && count(2, gfence, None) && count(2, gfence, None)
+        );
+        assert_eq!([0, 1, 2].map(|round| at(first, round)), [Ok(true), Err(Apart::GivenUp((9, 4))), Ok(true)]);
+        let second = traffic.enter_barrier(term);
+        let expected = [Err(Apart::GivenUp((9, 0))), Ok(true), Err(Apart::Differs(gfence)), Ok(false)];
+        assert_eq!([0, 1, 2, 3].map(|round| at(second, round)), expected);
+        traffic.enter_barrier(gfence);
         assert!(traffic.broken.borrow().is_empty(), "barriers that are over");
     }
 

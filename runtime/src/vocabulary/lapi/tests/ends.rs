@@ -1,6 +1,10 @@
-//! The end of a handle, while handlers run.
+//! The beginning and the end of a handle, while messages arrive and handlers run.
 
+use super::purges::is_purged;
 use super::*;
+use crate::Simulated;
+use crate::transport::sim::Config;
+use crate::vocabulary::lapi::Job;
 use crate::vocabulary::lapi::domain::{barrier, fence_together, purges};
 
 /// Task 0 is in `Term`. Task 1 makes the parts of `Term`, so that both rounds have the same counts of sent messages, and the handler of a message
@@ -40,7 +44,7 @@ fn term_waits_for_a_handler_of_a_message_of_its_last_round() {
         // Task 0 has waited for the handlers of the second round.
         let place = port::enter(handle).expect("a handle").traffic.enter_barrier(Collective::Term);
         port::enter(handle).expect("a handle").traffic.leave_behind(place);
-        while port::enter(handle).expect("a handle").traffic.has_round(0, place.number) != Ok(true) {
+        while port::enter(handle).expect("a handle").traffic.has_round(place) != Ok(true) {
             assert_eq!(raw::probe(handle), codes::SUCCESS);
         }
         lapi.message(0, 1).send().expect("sends");
@@ -53,4 +57,78 @@ fn term_waits_for_a_handler_of_a_message_of_its_last_round() {
         // From the third round on.
         assert_eq!(raw::term(handle), codes::SUCCESS);
     });
+}
+
+/// A purge has ended task 0's `Term` when its part of the barrier was told, and then a handler begins that waits for task 1. Task 1 is in the
+/// exchange, and goes on only when task 0 is, too.
+#[test]
+fn term_made_again_does_not_wait_for_handlers_before_it_joins_the_others() {
+    let begin = Barrier::new(2);
+    let [goes_on, runs] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    run(2, |lapi| {
+        let handle = lapi.number();
+        let (gate, begun) = (Arc::clone(&goes_on), Arc::clone(&runs));
+        let slow = lapi.handler(1, move |_, _| {
+            let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+            Answer::discard().then(move |_, _| {
+                begun.store(true, Ordering::Release);
+                await_flag(&gate);
+            })
+        });
+        slow.expect("an index of the table");
+        assert_eq!(raw::senv(handle, raw::query::INTERRUPT_SET, 1), codes::SUCCESS);
+        lapi.gfence().expect("both have the handler");
+        if lapi.rank() == 0 {
+            let mut is_told = false;
+            while !is_told {
+                is_purged(handle, "Term", &|| match raw::term(handle) {
+                    codes::SUCCESS => Ok(()),
+                    code => Err(Code(code)),
+                });
+                let traffic = &port::enter(handle).expect("a handle").traffic;
+                let left = traffic.enter_barrier(Collective::Term);
+                is_told = left.is_told;
+                traffic.leave_behind(left);
+            }
+            begin.wait();
+            await_flag(&runs);
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+            return;
+        }
+        begin.wait();
+        lapi.message(0, 1).send().expect("sends");
+        barrier(handle, Collective::Term).expect("task 0 is in it");
+        let domain = enter_outside(handle).expect("a handle");
+        let all = domain.world.allgather(&[domain.traffic.sent(), 1]).expect("task 0 is in it");
+        domain.traffic.sent_before.replace(vec![all[0], all[2]]);
+        drop(domain);
+        goes_on.store(true, Ordering::Release);
+        assert_eq!(all[1], 0, "task 0 has a handler that runs");
+        assert_eq!(raw::term(handle), codes::SUCCESS);
+    });
+}
+
+/// A task that leaves the barrier of `Init` sooner gets data of one that is in it.
+#[test]
+fn a_get_right_after_init_is_answered() {
+    static HERE: AtomicU64 = AtomicU64::new(7);
+    for seed in 1..=20 {
+        let ran = Simulated::new(Config::new(3, seed).wild()).build(|builder| {
+            let job = Job::start(builder).expect("starts");
+            for _ in 0..3 {
+                let handle = job.init().expect("makes a handle");
+                let (mut here, arrived) = (0u64, Counter::new());
+                let (from, to) = (HERE.as_ptr().cast_const().cast(), (&raw mut here).cast());
+                let other = port::enter(handle).map(|domain| (domain.world.rank() + 1) % 3).expect("a handle");
+                // SAFETY: both are variables of this process, and this one stays until the data is in it.
+                let got = unsafe { raw::get(handle, other as u32, 8, from, to, null(), &arrived) };
+                assert_eq!(got, codes::SUCCESS);
+                // SAFETY: a valid counter.
+                assert_eq!(unsafe { raw::waitcntr(handle, &arrived, 1, null_mut()) }, codes::SUCCESS, "seed {seed}");
+                assert_eq!((here, raw::term(handle)), (7, codes::SUCCESS));
+            }
+            job.finish().expect("finishes");
+        });
+        ran.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
 }

@@ -14,8 +14,24 @@ impl Drop for Falls {
     }
 }
 
-/// The panic of a handler comes out of a send. What the function of the origin event holds panics when that is forgotten: the next call returns
-/// the code, and the other event ends too.
+/// The panic of a handler comes out of a send. What the functions of both events hold panics when these are forgotten: the next call returns
+/// the code, and the process goes on.
+#[test]
+fn panics_of_what_two_events_hold_end_no_process() {
+    panics_once(true, None, |lapi, again| {
+        let [origin, completion] = [Falls(!again), Falls(!again)].map(|falls| Signal::call(move |_| drop(falls)));
+        let send = || lapi.message(1, 2).origin(origin).completion(completion).send();
+        match catch_unwind(AssertUnwindSafe(send)) {
+            Ok(sent) => sent.expect("sends"),
+            Err(panic) => {
+                until_told(lapi, codes::HANDLER_PANICKED, 1);
+                resume_unwind(panic)
+            }
+        }
+    });
+}
+
+/// As above, of one event: the other one ends too.
 #[test]
 fn a_panic_of_what_an_event_holds_is_told_after_that_of_a_handler() {
     panics_once(true, None, |lapi, again| {
@@ -34,6 +50,31 @@ fn a_panic_of_what_an_event_holds_is_told_after_that_of_a_handler() {
             }
         }
     });
+}
+
+/// The panic of a handler comes out of `finish` when the job has ended: no task finds another one lost.
+#[test]
+fn a_panic_out_of_finish_comes_when_the_job_has_finished() {
+    let panics = AtomicUsize::new(0);
+    let ran = Threads::new(2).deadline(Duration::from_secs(60)).build(|builder| {
+        let lapi = Lapi::start(builder).expect("starts");
+        assert_eq!(raw::senv(lapi.number(), raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
+        lapi.handler(1, |_, _| -> Answer { panic!("it is not wanted") }).expect("an index of the table");
+        lapi.gfence().expect("both have the handler");
+        let is_origin = lapi.rank() == 1;
+        if is_origin {
+            lapi.message(0, 1).send().expect("sends");
+        }
+        match catch_unwind(AssertUnwindSafe(|| lapi.finish())) {
+            Ok(finished) => finished.expect("finishes"),
+            Err(panic) => {
+                assert_eq!((panic.downcast_ref(), is_origin), (Some(&"it is not wanted"), false));
+                panics.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    ran.expect("runs");
+    assert_eq!(panics.into_inner(), 1);
 }
 
 /// How far a collective call of task 0 is.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::vocabulary::lapi::domain;
+use crate::vocabulary::lapi::traffic::Place;
 
 /// More bytes than travel with a header: the target fetches them when it makes progress.
 const LONG_DATA: usize = 20_000;
@@ -15,7 +16,7 @@ fn resume(handle: Handle, task: u32) {
 }
 
 /// A wait of task 0 ends when another thread purges task 1.
-fn is_purged(handle: Handle, name: &str, wait: &dyn Fn() -> Result<(), Code>) {
+pub(super) fn is_purged(handle: Handle, name: &str, wait: &dyn Fn() -> Result<(), Code>) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -124,7 +125,7 @@ fn a_purge_ends_a_barrier_in_its_second_round() {
         {
             let traffic = &port::enter(handle).expect("a handle").traffic;
             let next = traffic.enter_barrier(Collective::Term);
-            let rounds = [0, 1].map(|round| traffic.has_round(round, next.number));
+            let rounds = [0, 1].map(|round| traffic.has_round(Place { round, ..next }));
             assert_eq!(rounds, [Ok(false); 2], "each round is told once");
             traffic.leave_behind(next);
         }
@@ -161,6 +162,77 @@ fn a_purge_ends_the_barriers_of_exchanges() {
         lapi.gfence().expect("both are as far");
         assert_eq!(raw::term(handle), codes::SUCCESS);
     });
+}
+
+/// The barrier of a call that is followed by an exchange has told task 1 of its only round: task 1 waits in the exchange.
+#[test]
+fn no_other_call_takes_the_place_of_one_for_which_others_wait_in_an_exchange() {
+    let calls: [(Collective, fn(&Lapi) -> i32); 3] = [
+        (Collective::AddressInit, |lapi| {
+            let mut table = [0; 2];
+            // SAFETY: the table has room for two values.
+            unsafe { raw::address_init(lapi.number(), 7, table.as_mut_ptr()) }
+        }),
+        (Collective::Bell, |lapi| lapi.bell().map_or_else(|Code(code)| code, |_| codes::SUCCESS)),
+        (Collective::Term, |lapi| raw::term(lapi.number())),
+    ];
+    for (ended, call) in calls {
+        let begin = Barrier::new(2);
+        run(2, |lapi| {
+            let handle = lapi.number();
+            if lapi.rank() == 0 {
+                let mut is_told = false;
+                while !is_told {
+                    is_purged(handle, ended.name(), &|| match call(lapi) {
+                        codes::SUCCESS => Ok(()),
+                        code => Err(Code(code)),
+                    });
+                    let traffic = &port::enter(handle).expect("a handle").traffic;
+                    let left = traffic.enter_barrier(ended);
+                    is_told = left.is_told;
+                    traffic.leave_behind(left);
+                }
+                let gfence: fn(&Lapi) -> i32 = |lapi| raw::gfence(lapi.number());
+                let others =
+                    calls.into_iter().filter(|(other, _)| *other != ended).chain([(Collective::Gfence, gfence)]);
+                for (other, call) in others {
+                    assert_eq!(call(lapi), codes::RUNTIME, "{ended:?}, then {other:?}");
+                    let text = Failure::last(codes::RUNTIME).expect("it has a text").text;
+                    assert!(text.contains(&format!("call {} again before", ended.name())), "{text}");
+                }
+            }
+            begin.wait();
+            assert_eq!(call(lapi), codes::SUCCESS, "{ended:?}");
+            if ended != Collective::Term {
+                assert_eq!(raw::term(handle), codes::SUCCESS);
+            }
+        });
+    }
+}
+
+/// Tasks 1 to 3 call `Gfence`, task 0 something else, for which it would wait in an exchange.
+#[test]
+fn collective_calls_that_differ_are_errors_at_all_tasks() {
+    for tasks in [2, 4] {
+        run(tasks, |lapi| {
+            let handle = lapi.number();
+            let (code, other) = if lapi.rank() == 0 {
+                let mut table = vec![0; tasks];
+                // SAFETY: the table has room for a value of each task.
+                (
+                    unsafe { raw::address_init(handle, 7, table.as_mut_ptr()) },
+                    "in LAPI_Gfence, this task in LAPI_Address_init",
+                )
+            } else {
+                (raw::gfence(handle), "in LAPI_Address_init, this task in LAPI_Gfence")
+            };
+            assert_eq!(code, codes::RUNTIME);
+            let text = Failure::last(codes::RUNTIME).expect("it has a text").text;
+            assert!(text.contains(other) || lapi.rank() == 3 && text.starts_with("task 1 gave up a barrier"), "{text}");
+            lapi.gfence().expect("all are in it");
+            assert_eq!(raw::term(handle), codes::SUCCESS);
+        });
+    }
 }
 
 /// The purge comes when the call has begun, and before its fence or its barrier looks for purges.
