@@ -4,22 +4,27 @@
  * A task is one process of a job, numbered from 0. Start the job with `bellwether run -n 4 ./program`, with `BELLWETHER_RANKS=4
  * ./program`, or with mpirun or srun, which need no MPI in the library. LAPI_Init joins it.
  *
- * Source of each name: the LAPI programming guide, except LAPI_ERR_IN_HANDLER and what follows it, which are of this library. Numbers
- * are those of the guide's header. Structures have its fields; layouts are this library's, so programs are compiled anew.
+ * Source of each name: the LAPI programming guide, except LAPI_ERR_IN_HANDLER and the codes after it, which are of this library. Numbers
+ * are those of the guide's header. Structures have its fields, but this library's layouts, so programs must be recompiled.
  *
  * Errors: every call returns LAPI_SUCCESS or a code; LAPI_Msg_string has its text. If the code names an argument, nothing was sent and
- * no counter moved. LAPI_ERR_NO_HNDLR_SET, LAPI_ERR_PEER_LOST, LAPI_ERR_BAD_ADDRESS and LAPI_ERR_RUNTIME can also tell of an earlier
- * message: the first call that makes progress afterwards returns them, once. After a task was lost, each fence, and each wait that
- * would block, returns LAPI_ERR_PEER_LOST. A task that leaves without LAPI_Term is lost to those that it owes an answer, and the last one
- * to leave to the task that remains.
+ * no counter moved. LAPI_ERR_NO_HNDLR_SET, LAPI_ERR_PEER_LOST, LAPI_ERR_BAD_ADDRESS, LAPI_ERR_MEMORY_EXHAUSTED, LAPI_ERR_RUNTIME, and the
+ * codes of the vectors of LAPI_Amsendv, can also be about an earlier message: the first call that makes progress afterwards returns them,
+ * once. After a task was lost, each fence, and each wait that would block, returns LAPI_ERR_PEER_LOST. A task that leaves without LAPI_Term
+ * is lost to the tasks that it owes an answer. The last task to leave is lost to the one that remains.
+ *
+ * Collective calls: if LAPI_Gfence, LAPI_Term or LAPI_Address_init returns LAPI_ERR_TGT_PURGED, make the same call again, which resumes the
+ * first one: the other tasks still wait in it. Do not wait for another task in between: it may wait for that call. If LAPI_Gfence was
+ * interrupted, another collective call in its place makes the calls of the tasks that still wait fail; after the other two it returns
+ * LAPI_ERR_RUNTIME. If the tasks are in different collective calls, all of these return LAPI_ERR_RUNTIME. See LAPI_Purge_totask.
  *
  * Threads: every call may be made from every thread of the task. A forked child is no task: its calls are LAPI_ERR_HNDL_INVALID.
  *
  * Profiling: every call has a second name, PLAPI_ in place of LAPI_. A program that defines LAPI_Put itself and calls PLAPI_Put in it
  * sees its own puts. That needs the shared library.
  *
- * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler, also an
- * error handler, ends the job through std::terminate, which prints it.
+ * C++: handlers have C linkage or not, as the compiler allows. An exception that leaves a handler, also an error handler, ends the job
+ * through std::terminate, which prints the exception.
  */
 #ifndef BELLWETHER_LAPI_H
 #define BELLWETHER_LAPI_H
@@ -81,7 +86,7 @@ typedef union {
 #define LAPI_ERR_TGT 428
 #define LAPI_ERR_UHDR_NULL 429
 #define LAPI_ERR_UHDR_LEN 430
-/* No call returns it: LAPI_ERR_UHDR_LEN tells of the one length that a header has. */
+/* No call returns it: a header has one length, for which the code is LAPI_ERR_UHDR_LEN. */
 #define LAPI_ERR_HDR_LEN 431
 #define LAPI_ERR_ORG_EXTENT 432
 #define LAPI_ERR_ORG_STRIDE 433
@@ -135,9 +140,9 @@ typedef enum {
     NUM_TASKS = 1,
     MAX_UHDR_SZ = 2,
     MAX_DATA_SZ = 3,
-    /* Whether arguments are checked. It reads back what was set; they are checked in either case. */
+    /* Reads back the value that was set. Arguments are checked in either case. */
     ERROR_CHK = 4,
-    /* Seconds. It reads back what was set. */
+    /* Seconds. Reads back the value that was set, which has no effect. */
     TIMEOUT = 5,
     MIN_TIMEOUT = 6,
     MAX_TIMEOUT = 7,
@@ -145,11 +150,11 @@ typedef enum {
     INTERRUPT_SET = 8,
     /* 1. */
     MAX_PORTS = 9,
-    /* Most bytes of data that surely travel with the header of a message, so that `udata_one_pkt_ptr` is set. */
+    /* Data of up to this many bytes always travels with the header of its message, so that `udata_one_pkt_ptr` is set. */
     MAX_PKT_SZ = 10,
     /* 0: nothing is sent twice. */
     NUM_REX_BUFS = 11,
-    /* Most bytes of data that a message surely copies, so that its origin counter moves in the call: as MAX_PKT_SZ. */
+    /* Data of up to this many bytes is always copied, so that the origin counter moves in the call. The same value as MAX_PKT_SZ. */
     REX_BUF_SZ = 12,
     /* Indexes of LAPI_Addr_set are below it. */
     LOC_ADDRTBL_SZ = 13,
@@ -161,7 +166,7 @@ typedef enum {
     /* As REX_BUF_SZ. */
     BUF_CP_SIZE = 18,
     MAX_PKTS_OUT = 19,
-    /* 1 to 30, at first 30. It reads back what was set: this library acknowledges no packets. */
+    /* 1 to 30, initially 30. Reads back the value that was set, which has no effect: this library acknowledges no packets. */
     ACK_THRESHOLD = 20
 } lapi_query_t;
 
@@ -172,9 +177,9 @@ typedef void(compl_hndlr_t)(lapi_handle_t *hndl, void *completion_param);
 
 /*
  * Runs at the target when a message arrives, and returns the address where its data goes. `msg_len` points to a lapi_return_info_t.
- * Must not block. A LAPI call that communicates returns LAPI_ERR_IN_HANDLER there. LAPI cannot detect that the place is too small. If the
- * place is in the first page, both ends get LAPI_ERR_BAD_ADDRESS. If it is not memory elsewhere, both ends get LAPI_ERR_BAD_ADDRESS for
- * more than 8 KiB of data; less data is stored there by this task, and the store kills the task.
+ * Must not block. In it, a LAPI call that communicates returns LAPI_ERR_IN_HANDLER. LAPI cannot detect that the place is too small. If the
+ * place is in the first page, both ends get LAPI_ERR_BAD_ADDRESS. If it is any other address that is not memory, both ends get
+ * LAPI_ERR_BAD_ADDRESS for more than 8 KiB of data; this task stores less data there, and the store kills the task.
  */
 typedef void *(hdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_len, ulong *msg_len, compl_hndlr_t **comp_h,
                             void **user_info);
@@ -192,7 +197,7 @@ typedef int lapi_ret_flags_t;
 typedef enum {
     /* It goes to the address that the header handler returned. */
     LAPI_DELIVER_MSG = 0,
-    /* It is dropped. */
+    /* It is discarded. */
     LAPI_BURY_MSG = 1,
     /* The message is delivered again, to the header handler too. */
     LAPI_DROP_PKT = 2
@@ -200,7 +205,7 @@ typedef enum {
 
 typedef int lapi_dg_handle_t;
 
-/* What a header handler learns of a message through `msg_len`, and what it answers. */
+/* What a header handler gets to know through `msg_len`, and what it answers. */
 typedef struct {
     ulong msg_len;
     /* Not to be changed. */
@@ -209,27 +214,27 @@ typedef struct {
     lapi_ctl_flags_t ctl_flags;
     /* Not to be used. */
     lapi_dg_handle_t dgsp_handle;
-    /* At first `msg_len`. A header handler that makes it less gets so many bytes of the data. */
+    /* Initially `msg_len`. If the header handler lowers it, only that many bytes of the data are stored. */
     ulong bytes;
     /* The task that sent the message. */
     int src;
-    /* The data, if it came with the header; else null. It is gone when the header handler returns. */
+    /* The data, if it came with the header; else null. It is not valid after the header handler has returned. */
     void *udata_one_pkt_ptr;
     ulong recv_offset;
 } lapi_return_info_t;
 
-/* What a send completion handler learns. */
+/* What a send completion handler gets to know. */
 typedef struct {
     /* The target of the transfer. */
     uint src;
-    /* LAPI_SUCCESS, or the code because of which the transfer failed: its target refused it or is lost. */
+    /* LAPI_SUCCESS, or the code with which the transfer failed: its target refused it, or is lost. */
     uint reason;
     ulong reserve[6];
 } lapi_sh_info_t;
 
 /*
  * Runs once at the origin, when the source of a transfer may be changed or the transfer has failed, in the call that made the
- * transfer or in one that makes progress. It may not call what communicates or waits: LAPI_ERR_IN_HANDLER.
+ * transfer or in one that makes progress. In it, calls that communicate or wait return LAPI_ERR_IN_HANDLER.
  */
 typedef void(scompl_hndlr_t)(lapi_handle_t *hndl, void *completion_param, lapi_sh_info_t *info);
 
@@ -240,7 +245,7 @@ typedef enum {
     LAPI_GEN_IOVECTOR = 0,
     /* `info` is three words: address of the first block, bytes of a block, bytes from one block to the next. `len` is not read. */
     LAPI_GEN_STRIDED_XFER = 1,
-    /* Lists, and the target's have room for all the data, in whatever pieces. */
+    /* Lists of addresses and lengths. The places of the target have room for all the data, in pieces of any size. */
     LAPI_GEN_GENERIC = 2
 } lapi_vectype_t;
 
@@ -258,13 +263,14 @@ typedef struct {
 typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_len, ulong *len_vec, compl_hndlr_t **comp_h,
                                    void **user_info);
 
-/* What LAPI_Init is told */
+/* The argument of LAPI_Init */
 
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
 /*
  * Runs when a call is about to return the code of an earlier message or of a failed task, or LAPI_ERR_MEMORY_EXHAUSTED, in the
- * thread of that call. `err_type` is the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed, refused the message or sent
- * it, or -1 if the error is not about a task. A program without an error handler gets the code alone. The job goes on in either case.
+ * thread of that call. `err_type` is the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed,
+ * refused the message or sent it, or -1 if the error is not about a task. A program without an error handler gets the code alone. The job
+ * goes on in either case.
  */
 typedef void(LAPI_err_hndlr)(lapi_handle_t *hndl, int *error_code, lapi_err_t *err_type, int *task_id, int *src);
 
@@ -272,8 +278,8 @@ typedef int lapi_dev_t;
 typedef enum { L1_LIB = 0, L2_LIB = 1, L3_LIB = 2, L4_LIB = 3, LAST_LIB = 4 } lapi_lib_t;
 
 /*
- * Fill it with zeros, then set what is marked so. What is ignored may have any value; what is set elsewhere is
- * LAPI_ERR_INFO_NONZERO.
+ * Fill it with zeros, then set fields that are marked "May be set". Ignored fields may have any value. If any other field is not zero,
+ * LAPI_Init returns LAPI_ERR_INFO_NONZERO.
  */
 typedef struct {
     lapi_dev_t protocol;
@@ -303,7 +309,7 @@ int LAPI_Init(lapi_handle_t *hndl, lapi_info_t *lapi_info);
 
 /*
  * Waits until every task has called this, all messages are in place and all completion handlers have run, and ends the handle.
- * Collective. Not in a handler.
+ * Collective. In a handler it returns LAPI_ERR_IN_HANDLER.
  */
 int LAPI_Term(lapi_handle_t hndl);
 
@@ -323,7 +329,7 @@ int LAPI_Address_init64(lapi_handle_t hndl, lapi_long_t my_addr, lapi_long_t *ad
 
 /*
  * Registers a header handler of this task under an index, 1 to LOC_ADDRTBL_SZ - 1, which LAPI_Amsend takes in place of an address. NULL
- * takes it away. An address where no task has memory, as in the first page, is LAPI_ERR_HDR_HNDLR_NULL.
+ * removes it. For an address where no task can have memory, as in the first page, it returns LAPI_ERR_HDR_HNDLR_NULL.
  */
 int LAPI_Addr_set(lapi_handle_t hndl, void *addr, int addr_hndl);
 /* The address under an index, null if there is none. */
@@ -335,18 +341,18 @@ int LAPI_Addr_get(lapi_handle_t hndl, void **addr, int addr_hndl);
  * Sends an active message. At task `tgt` the header handler `hdr_hdl`, an address there or an index of LAPI_Addr_set there, runs once,
  * and says where the data goes. Counters, each null or not, move by one: `tgt_cntr`, an address at the target, when the completion
  * handler has returned, or the data is in place if there is none; `org_cntr` when user header and data may be changed; `cmpl_cntr`
- * after `tgt_cntr`. Waits for room only. `uhdr_len` is a multiple of 4, up to MAX_UHDR_SZ. A `hdr_hdl` that is no index, and where no task
- * has memory, is LAPI_ERR_HDR_HNDLR_NULL.
+ * after `tgt_cntr`. Waits for room only. `uhdr_len` is a multiple of 4, up to MAX_UHDR_SZ. If `hdr_hdl` is no index, but an
+ * address where no task can have memory, the call returns LAPI_ERR_HDR_HNDLR_NULL.
  */
 int LAPI_Amsend(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, void *udata, ulong udata_len,
                 lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
 
 /*
- * Copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`. Counters as of LAPI_Amsend.
+ * Copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`. Counters as for LAPI_Amsend.
  *
- * Addresses at the target, in this call and in those below: if an address is where no task has memory, as in the first page, or the
- * address of a counter is not aligned, the call returns LAPI_ERR_BAD_ADDRESS. If an address elsewhere is not memory, long data is
- * LAPI_ERR_BAD_ADDRESS, from the call or later at both ends. Long is more than 8 KiB, for LAPI_Get between tasks of one node with
+ * Addresses at the target, in this call and in those below: if no task can have memory at an address, as in the first page, or the
+ * address of a counter is not aligned, the call returns LAPI_ERR_BAD_ADDRESS. If any other address is not memory, a transfer of long data
+ * fails with LAPI_ERR_BAD_ADDRESS, in the call or later at both ends. Long is more than 8 KiB, for LAPI_Get between tasks of one node with
  * cross-memory attach more than 2 KiB. Shorter data, variables of LAPI_Rmw and counters are not checked: the target accesses the
  * address, and the access kills it.
  */
@@ -361,8 +367,8 @@ int LAPI_Get(lapi_handle_t hndl, uint tgt, ulong len, void *tgt_addr, void *org_
              lapi_cntr_t *org_cntr);
 
 /*
- * The same with vectors. Both are of this task; the addresses in `tgt_vec` are the target's. Each counter moves once, when it is true
- * of all the data.
+ * The same with vectors. Both vectors are in this task's memory; the addresses in `tgt_vec` are the target's. Each counter moves once, when
+ * its condition holds for all the data.
  */
 int LAPI_Amsendv(lapi_handle_t hndl, uint tgt, void *hdr_hdl, void *uhdr, uint uhdr_len, lapi_vec_t *org_vec,
                  lapi_cntr_t *tgt_cntr, lapi_cntr_t *org_cntr, lapi_cntr_t *cmpl_cntr);
@@ -375,8 +381,8 @@ typedef enum { FETCH_AND_ADD = 0, FETCH_AND_OR = 1, SWAP = 2, COMPARE_AND_SWAP =
 
 /*
  * An atomic operation on the `int` at address `tgt_var` of task `tgt`. COMPARE_AND_SWAP has two operands at `in_val`: the value to
- * compare with and the new one. When `org_cntr` has moved, `prev_tgt_val`, if it is not null, has the value before, or, of
- * COMPARE_AND_SWAP, 1 if it was equal and 0 if not.
+ * compare with and the new one. When `org_cntr` has moved, `prev_tgt_val`, if it is not null, has the previous value; for
+ * COMPARE_AND_SWAP it has 1 if the values were equal and 0 if not.
  */
 int LAPI_Rmw(lapi_handle_t hndl, RMW_ops_t op, uint tgt, int *tgt_var, int *in_val, int *prev_tgt_val,
              lapi_cntr_t *org_cntr);
@@ -393,7 +399,7 @@ typedef enum {
     LAPI_PUTV_XFER = 4,
     LAPI_AMV_XFER = 5,
     LAPI_RMW_XFER = 6,
-    /* This and the next, LAPI_AMX_XFER and LAPI_MC_XFER are LAPI_ERR_XFER_CMD. */
+    /* For this type and the next, LAPI_AMX_XFER and LAPI_MC_XFER the call returns LAPI_ERR_XFER_CMD. */
     LAPI_DGSP_XFER = 7,
     LAPI_RDMA_XFER = 8,
     /* A lapi_am_t: user header and data are up to 128 bytes together, the header handler is an index, and no counter moves. */
@@ -524,7 +530,7 @@ typedef union {
     lapi_amv_t Amv;
 } lapi_xfer_t;
 
-/* Does what the member that `Xfer_type` names says. Reads every field of that member, and changes none. */
+/* Does the transfer of the member that `Xfer_type` names. Reads every field of that member, and changes none. */
 int LAPI_Xfer(lapi_handle_t hndl, lapi_xfer_t *xfer_cmd);
 
 /* Counters and progress */
@@ -544,8 +550,8 @@ int LAPI_Setcntr(lapi_handle_t hndl, lapi_cntr_t *cntr, int val);
  */
 int LAPI_Setcntr_wstatus(lapi_handle_t hndl, lapi_cntr_t *cntr, int num_dest, uint *dest_list, int *dest_status);
 /*
- * As LAPI_Waitcntr, but in interrupt mode it sleeps, and makes no progress itself. Only one thread at a time waits for a counter so.
- * Any `lib_vers` has it.
+ * As LAPI_Waitcntr, but in interrupt mode it sleeps, and makes no progress itself. Only one thread at a time may wait for a counter by this
+ * call. It works with any `lib_vers`.
  */
 int LAPI_Nopoll_wait(lapi_handle_t hndl, lapi_cntr_t *cntr_ptr, int val, int *cur_cntr_val);
 
@@ -569,15 +575,20 @@ typedef struct {
     lapi_msg_state_t status;
     ulong reserve[10];
 } lapi_msg_info_t;
-/* Makes progress up to `cnt` times, until something is done, and stores in `info` what. */
+/* Makes progress up to `cnt` times, until something is done, and stores in `info` what was done. */
 int LAPI_Msgpoll(lapi_handle_t hndl, uint cnt, lapi_msg_info_t *info);
 
-/* Waits until all that this task has sent is in place at its targets. Does not wait for completion handlers. */
+/* Waits until everything that this task has sent is in place at its targets. Does not wait for completion handlers. */
 int LAPI_Fence(lapi_handle_t hndl);
 /* A fence of every task, and a barrier. Collective. */
 int LAPI_Gfence(lapi_handle_t hndl);
 
-/* From now on nothing is sent to task `dest`: calls that would are LAPI_ERR_TGT_PURGED. What was sent before still arrives. Local. */
+/*
+ * From now on calls that would send to task `dest`, also those that wait for room, return LAPI_ERR_TGT_PURGED. Local. It also ends calls of
+ * other threads with that code: waits for counters, and LAPI_Gfence, LAPI_Term and LAPI_Address_init, which resume when the same call is
+ * made again. LAPI_Fence does not wait for the task, and returns that code if the task has not answered. Messages that were sent before
+ * still arrive.
+ */
 int LAPI_Purge_totask(lapi_handle_t hndl, uint dest);
 /* Lets calls send to task `dest` again. Local. */
 int LAPI_Resume_totask(lapi_handle_t hndl, uint dest);

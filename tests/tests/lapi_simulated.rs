@@ -1,8 +1,11 @@
 //! The rows of LAPI's table between tasks on a simulated network: late, out of order, in small pieces.
 
+use std::ptr::{null, null_mut};
+use std::sync::atomic::AtomicU64;
+
 use bellwether_runtime::transport::Memory;
 use bellwether_runtime::transport::sim::{Config, check};
-use bellwether_runtime::vocabulary::lapi::Job;
+use bellwether_runtime::vocabulary::lapi::{Counter, Job, codes, raw};
 use bellwether_runtime::{Settings, Simulated};
 use bellwether_tests::lapi::departures::{self, Told};
 use bellwether_tests::lapi::ends::{self, By, Meets};
@@ -156,3 +159,31 @@ fn what_waits_for_a_task_that_left_ends() {
 }
 
 bellwether_tests::lapi_row_tests!(run);
+
+/// A task that leaves the barrier of `Init` sooner gets data of one that is in it.
+#[test]
+fn a_get_right_after_init_is_answered() {
+    static THERE: AtomicU64 = AtomicU64::new(7);
+    let name = "gets right after Init";
+    let _guard = watchdog::guard(name, LIMIT);
+    check(name, 20, |seed| {
+        watchdog::at(format!("{name}: seed {seed}"));
+        let ran = Simulated::new(Config::new(3, seed).wild()).build(|builder| {
+            let job = Job::start(builder).expect("starts");
+            for _ in 0..3 {
+                let (me, n) = job.place();
+                let handle = job.init().expect("makes a handle");
+                let (mut here, arrived) = (0u64, Counter::new());
+                let (from, to) = (THERE.as_ptr().cast_const().cast(), (&raw mut here).cast());
+                // SAFETY: both are variables of this process, and this one stays until the data is in it.
+                let got = unsafe { raw::get(handle, ((me + 1) % n) as u32, 8, from, to, null(), &arrived) };
+                assert_eq!(got, codes::SUCCESS);
+                // SAFETY: a valid counter.
+                assert_eq!(unsafe { raw::waitcntr(handle, &arrived, 1, null_mut()) }, codes::SUCCESS);
+                assert_eq!((here, raw::term(handle)), (7, codes::SUCCESS));
+            }
+            job.finish().expect("finishes");
+        });
+        ran.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    });
+}

@@ -19,7 +19,7 @@ use super::{codes, kind, own};
 use crate::error::Error;
 use crate::message::{Fetch, Messages, Offered, id};
 
-/// Fetches that are advanced at a time. Chosen: each has a few pieces in flight, which their sender copies.
+/// Fetches that are advanced at a time. Chosen: each has a few pieces in flight, which the sender copies.
 const ACTIVE: usize = 8;
 
 /// A message as it came.
@@ -31,7 +31,7 @@ struct Arrival<'a> {
     header: &'a [u8],
     len: u64,
     data: Data<'a>,
-    /// It came before, and was dropped.
+    /// The ticket, if the message has arrived before and its header handler returned [`DROP_PKT`].
     ticket: Option<Ticket>,
 }
 
@@ -46,7 +46,7 @@ struct Shown {
 
 enum Data<'a> {
     Here(&'a [u8]),
-    /// The number is the origin's for the message.
+    /// The origin's number for the message, and its offer.
     Offered(u64, Offered),
 }
 
@@ -88,11 +88,11 @@ enum Role {
     Closure,
     /// A put of another task.
     Put,
-    /// The answer to a get of this task, and what happens then.
+    /// The answer to a get of this task, and the event that happens then.
     Answer(Event),
-    /// So many bytes of a transfer in parts.
+    /// A part of a vector transfer: its group, and its bytes.
     Part(Name, u64),
-    /// A message of vectors, whose own data was announced.
+    /// A message of [`vectors`](super::vectors) whose data was announced.
     Described(Box<Described>),
 }
 
@@ -121,12 +121,12 @@ pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8])> {
     Some((std::array::from_fn(word), rest))
 }
 
-/// The lengths of user header and data in one word. The data of an announced message has its own.
+/// The lengths of user header and data in one word. An announced message has the length of its data in a word of its own.
 pub(super) fn lengths(header: usize, data: usize) -> u64 {
     (data as u64) << 16 | header as u64
 }
 
-/// Sets what runs for the messages of a handle.
+/// Installs the handlers for the messages of a handle.
 pub(super) fn install(domain: &Rc<Domain>) {
     let messages = domain.world.messages();
     let weak = Rc::downgrade(domain);
@@ -145,7 +145,7 @@ pub(super) fn install(domain: &Rc<Domain>) {
     });
 }
 
-/// As [`install`], but a panic of a handler goes no further.
+/// As [`install`], but catches the panics of handlers.
 pub(super) fn install_catching(domain: &Rc<Domain>) {
     let messages = domain.world.messages();
     for (number, is_control) in [(id::LAPI, false), (id::LAPI_CONTROL, true)] {
@@ -164,7 +164,7 @@ pub(super) fn install_catching(domain: &Rc<Domain>) {
     }
 }
 
-/// Ends a message whose header handler panics, so that no fence waits for it, and lets its origin have its data back.
+/// Ends a message whose header handler panics: the origin may change its data, and no fence waits for the message any more.
 struct Unwound<'a> {
     domain: &'a Domain,
     finish: Finish,
@@ -193,11 +193,11 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Domain {
-    /// A message that no task of ours writes.
+    /// Records that a message is malformed: no task that runs this library sends such a message.
     #[cold]
     fn bad(&self, from: usize) {
         let text =
-            format!("task {from} sent a message that none of LAPI's calls makes; do all tasks run the same version?");
+            format!("task {from} sent a malformed LAPI message; do all tasks run the same version of the library?");
         self.fail(Failure { code: codes::RUNTIME, what: What::Job, task: Some(from), text });
     }
 
@@ -224,7 +224,7 @@ impl Domain {
         Some(())
     }
 
-    /// Keeps a message that its header handler dropped until it comes again.
+    /// Keeps a message whose header handler returned [`DROP_PKT`], for a later poll to deliver again.
     #[cold]
     fn drop_message(&self, from: usize, is_announced: bool, bytes: &[u8], ticket: Option<Ticket>) {
         let ticket = ticket.unwrap_or_else(|| self.traffic.begin(from));
@@ -232,7 +232,8 @@ impl Domain {
         self.keep_going();
     }
 
-    /// Runs the header handler. `Some(false)`: it dropped the message, which comes again. `None`: no task of ours sent this.
+    /// Runs the header handler. `Some(false)`: it returned [`DROP_PKT`], so the message is to be delivered again. `None`: the message is
+    /// malformed.
     #[inline(always)]
     fn deliver(&self, messages: &Messages, arrival: Arrival<'_>) -> Option<bool> {
         let Arrival { from, handler, target, completion, header, len, data, ticket } = arrival;
@@ -260,7 +261,7 @@ impl Domain {
             Data::Here(data) if !data.is_empty() => data.as_ptr().cast::<c_void>().cast_mut(),
             _ => std::ptr::null_mut(),
         };
-        // One value: what a call is told by many references is stored first, and loaded again by the function that catches panics.
+        // One struct, by one reference: many references would be stored first, and loaded again by the function that catches panics.
         let mut shown = Shown {
             info: ReturnInfo {
                 msg_len: len,
@@ -328,7 +329,7 @@ impl Domain {
         Some(true)
     }
 
-    /// Refuses a message: both tasks get the error, the origin may change the data again, and no fence waits for the message.
+    /// Refuses a message: both tasks get the error, the origin may change the data again, and no fence waits for the message any more.
     #[cold]
     fn refuse(&self, finish: Finish, number: Option<u64>, refusal: Refusal) {
         self.tell_refused(finish.from, number, refusal);
@@ -348,12 +349,12 @@ impl Domain {
     /// Ends a message whose data cannot be brought to its place, so that nothing waits for it any more.
     #[cold]
     fn broken(&self, landed: Landed, number: Option<u64>, refusal: Refusal) {
-        // The completion handler does not run. Its parameter is the program's, or of a closure.
+        // The completion handler does not run. Its parameter belongs to the program, or to a closure: that one is dropped below.
         let Landed { then, finish, role, .. } = landed;
         if let Role::Described(described) = role {
             return self.refuse_described((described.handler, &described.header), finish, number, refusal);
         }
-        // The events of a part are those of its group, which tells once that they cannot happen.
+        // A part has the events of its group. The group reports once that they cannot happen.
         let own = match role {
             Role::Part(..) => Finish { target: 0, completion: 0, ..finish },
             _ => finish,
@@ -375,7 +376,7 @@ impl Domain {
     #[cold]
     fn fetch_failed(&self, incoming: Incoming, error: &Error) {
         let Incoming { fetch, number, mut landed } = incoming;
-        // Pieces may still arrive.
+        // Pieces may still arrive: leak the memory that they go to.
         if fetch.may_be_written() {
             match &mut landed.role {
                 Role::Described(described) => std::mem::forget(std::mem::take(&mut described.data)),
@@ -397,15 +398,15 @@ impl Domain {
             }
             other => Refusal::new(Failure::of_error(other).code, what, 0),
         };
-        // A counter of this task may wait for it.
+        // A counter of this task may wait for this message.
         self.note_owing(landed.finish.from);
         self.broken(landed, Some(number), refusal);
     }
 
-    /// Brings `len` bytes of data to their place, or none.
+    /// Copies or fetches `len` bytes of data, which may be 0, to their place.
     ///
     /// # Safety
-    /// The place has room for so many bytes until the message is done.
+    /// The place has room for `len` bytes until the message is done.
     #[inline(always)]
     unsafe fn store(&self, messages: &Messages, data: Data<'_>, start: *mut u8, len: usize, landed: Landed) {
         match data {
@@ -425,7 +426,7 @@ impl Domain {
         }
     }
 
-    /// Fetches `len` bytes of data to their place, or none.
+    /// Fetches `len` bytes of data, which may be 0, to their place.
     ///
     /// # Safety
     /// As [`Domain::store`].
@@ -482,7 +483,7 @@ impl Domain {
             own::PART => {
                 let ([start, number, total], _) = words::<3>(header)?;
                 let name = Name { number, total };
-                // Nothing is stored that was not asked for.
+                // Data that was not asked for is not stored.
                 let (stored, role) =
                     if self.has_group(from, name) { (len as usize, Role::Part(name, len)) } else { (0, Role::Message) };
                 let landed = Landed { then: None, finish, running: None, role };
@@ -511,7 +512,8 @@ impl Domain {
         Some(true)
     }
 
-    /// The data of a message is in its place: what comes after that.
+    /// Does what follows when the data of a message is in its place: ends its ticket, performs its events, runs or queues its completion
+    /// handler.
     #[inline(always)]
     fn landed(&self, messages: &Messages, landed: Landed) {
         let Landed { then, finish, running, role } = landed;
@@ -567,7 +569,7 @@ impl Domain {
     /// Performs the target event of a message that is done.
     #[cold]
     fn finish_event(&self, finish: Finish) {
-        // The target event is the one that panics.
+        // If the target event panics, only the completion event is left to fail.
         let unfinished = Unfinished(self, Finish { target: 0, ..finish });
         self.target_event(finish.target as usize, finish.from);
         std::mem::forget(unfinished);
@@ -587,7 +589,7 @@ impl Domain {
         }
     }
 
-    /// Sends a control message. Never waits; a peer that is gone hears nothing.
+    /// Sends a control message. Never waits; drops the message if the peer is gone.
     #[inline(never)]
     pub(super) fn tell(&self, to: usize, kind: u64, words: &[u64]) {
         let mut bytes = [0; 40];
@@ -677,7 +679,8 @@ impl Domain {
         Some(())
     }
 
-    /// Goes on with fetches and dropped messages. Whether there are more.
+    /// Advances fetches, delivers again the messages whose header handler returned [`DROP_PKT`], and retries rings. Returns whether any are
+    /// left.
     pub(super) fn advance(&self) -> bool {
         let messages = self.world.messages();
         let _running = self.world.engine().interface.begin_handler();
@@ -693,7 +696,7 @@ impl Domain {
         }
         let mut place = 0;
         while place < ACTIVE {
-            // Out of the list meanwhile: handlers may add to it.
+            // The fetch is out of the list meanwhile: handlers may add to the list.
             let Some(mut incoming) = self.transfers.incoming.borrow_mut().remove(place) else { break };
             match messages.advance_fetch(&mut incoming.fetch) {
                 Ok(true) => {

@@ -9,7 +9,7 @@ use super::face::{Code, Sending};
 use super::queue::Marks;
 use super::types::{CompletionHandler, Handle, LOCAL_STATE, ReturnInfo, SEND_REPLY};
 
-/// Where the table of handlers has a closure in the place of an address.
+/// Stands for a closure in the table of handlers, in place of an address.
 pub(super) const CLOSURE: usize = 1;
 
 /// A message that has arrived, before its data has a place.
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Answer {
     }
 }
 
-/// Where a handler runs. It can send, and can neither wait for an event nor enter a collective: there is no such call.
+/// The calls that a handler can make: it can send. It can neither wait for an event nor enter a collective, since there is no such call.
 ///
 /// ```compile_fail,E0599
 /// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi};
@@ -122,7 +122,7 @@ impl std::fmt::Debug for Answer {
 /// # }
 /// ```
 ///
-/// Nor can it have the handle from elsewhere, which stays on its thread:
+/// Nor can it capture a `Lapi`, which stays on its thread:
 /// ```compile_fail,E0277
 /// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi};
 /// # fn f(lapi: std::rc::Rc<Lapi>) {
@@ -134,8 +134,8 @@ impl std::fmt::Debug for Answer {
 /// # }
 /// ```
 ///
-/// A closure cannot use the handle that [`raw`](super::raw) calls take without `unsafe`. With a number that is guessed, collective calls
-/// and fences are [`codes::IN_HANDLER`](super::codes::IN_HANDLER).
+/// Without `unsafe` a closure cannot get the handle that [`raw`](super::raw) calls take. If it guesses the number, collective calls and
+/// fences fail with [`codes::IN_HANDLER`](super::codes::IN_HANDLER).
 /// ```compile_fail,E0133
 /// # use bellwether_runtime::vocabulary::lapi::{Answer, Lapi, raw};
 /// # fn f(lapi: &Lapi) {
@@ -150,8 +150,8 @@ pub struct HandlerContext<'a> {
 }
 
 impl HandlerContext<'_> {
-    /// Sends header and data, which are copied, to the handler with this index at task `to`. In a header handler, and inline, a message
-    /// that finds no room is kept; on the handler thread this waits for room.
+    /// Sends copies of header and data to the handler with this index at task `to`. In a header handler, and inline, a message that finds
+    /// no room is kept; on the handler thread this waits for room.
     ///
     /// # Errors
     /// As [`Message::send`](super::Message::send).
@@ -172,10 +172,10 @@ struct Pending {
 
 /// The completion handler of every message to a closure.
 unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void) {
-    // SAFETY: `answer` made the parameter for one call, and LAPI passes a valid handle.
+    // SAFETY: `call_closure` made the parameter for one call, and LAPI passes a valid handle.
     let (handle, pending) = unsafe { (*handle, *Box::from_raw(parameter.cast::<Pending>())) };
     let Pending { mut landed, len, then } = pending;
-    // SAFETY: `answer` made room for as many bytes, 0 if there is no place, and all were written.
+    // SAFETY: `call_closure` reserved room for `len` bytes, 0 if there is no place, and all were written.
     unsafe { landed.data.set_len(len) };
     if let Some(then) = then {
         let _marks = Marks::new(handle, true);
@@ -183,7 +183,7 @@ unsafe extern "C-unwind" fn complete(handle: *mut Handle, parameter: *mut c_void
     }
 }
 
-/// Drops what is left of an answer whose data cannot come: its place, and what its completion closure holds.
+/// Drops an answer whose data cannot come: its place, and its completion closure.
 ///
 /// # Safety
 /// The parameter is that of a message to a closure, and is not used again.
@@ -193,7 +193,7 @@ pub(super) unsafe fn discard(parameter: *mut c_void) {
     drop(unsafe { Box::from_raw(parameter.cast::<Pending>()) });
 }
 
-/// Gives the place of an answer up without freeing it: pieces of the data may still arrive there.
+/// Leaks the place of an answer: pieces of the data may still arrive there.
 ///
 /// # Safety
 /// The parameter is that of a message to a closure, which nobody else uses meanwhile.
@@ -205,7 +205,8 @@ pub(super) unsafe fn leave_place(parameter: *mut c_void) {
 }
 
 impl Domain {
-    /// Runs a closure as a header handler. Out of line: messages of C handlers do not pay for its frame. Returns where the data goes, or `None` without memory for it; sets what runs then.
+    /// Runs a closure as a header handler. Returns where the data goes, or `None` if there is no memory for it, and sets the completion
+    /// handler. Out of line, so that messages to C handlers do not pay for its frame.
     #[inline(never)]
     pub(super) fn call_closure(
         &self,

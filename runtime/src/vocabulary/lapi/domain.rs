@@ -35,7 +35,8 @@ pub const LOC_ADDRTBL_SZ: usize = 256;
 pub const MAX_UHDR_SZ: usize = 1024;
 /// Longest time that a waiting thread stays in the port before it lets other threads of the rank enter. Chosen.
 const TURN: Duration = Duration::from_millis(1);
-/// Turns of the engine after which a wait that failed does not look further for messages that a lost task had sent.
+/// Most rounds of progress (`Engine::turn`) that a wait makes at its end, until one of them delivers nothing: a lost task may have sent
+/// more.
 const TURNS: usize = 16;
 /// Most faults that are kept; later ones are dropped. Chosen: the first ones show the cause.
 const FAULTS: usize = 64;
@@ -51,7 +52,7 @@ pub(super) enum Running {
     Reply(usize),
 }
 
-/// Marks that a handler runs, until it is dropped.
+/// Marks that a handler runs. Dropping it restores the previous mark.
 pub(super) struct Runs<'a>(&'a Cell<Running>, Running);
 
 impl Drop for Runs<'_> {
@@ -60,8 +61,8 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// Runs a function when it is dropped: it undoes what a call has begun, if the panic of a handler comes out of the call. A call that ends in
-/// another way forgets this, or drops it where it must be undone in any case.
+/// Runs a function when it is dropped, which undoes what a call has begun: the call returns early, or a handler's panic unwinds through it.
+/// A call with nothing to undo `forget`s it. `nopoll_wait` drops it on every path.
 pub(super) struct Undo<F: FnMut(&Domain)>(pub(super) Handle, pub(super) F);
 
 impl<F: FnMut(&Domain)> Drop for Undo<F> {
@@ -69,7 +70,8 @@ impl<F: FnMut(&Domain)> Drop for Undo<F> {
     fn drop(&mut self) {
         // A handle that has ended has nothing to undo.
         let Ok(domain) = port::enter(self.0) else { return };
-        // What an event holds may panic when it is dropped, while the panic of a handler is under way.
+        // The values that an event holds may panic when they are dropped. A handler's panic may be unwinding already: a second one would
+        // abort.
         if catch_unwind(AssertUnwindSafe(|| (self.1)(&domain))).is_err() {
             domain.fault(codes::HANDLER_PANICKED, domain.world.rank());
         }
@@ -97,7 +99,7 @@ pub(super) struct Domain {
     pub(super) purges: Cell<u64>,
     /// For each task that was purged, the number of the last such call.
     pub(super) last_purges: RefCell<BTreeMap<usize, u64>>,
-    /// Functions that run as events, by the event's word, with the task that lets the event happen.
+    /// Functions that run as events, by the event's word; with each, the task that triggers the event.
     pub(super) deferred: RefCell<BTreeMap<u64, (usize, Deferred)>>,
     /// See [`Domain::end_lost`].
     pub(super) lost: Lost,
@@ -108,11 +110,11 @@ pub(super) struct Domain {
     pub(super) done: Done,
     pub(super) traffic: Traffic,
     pub(super) transfers: Transfers,
-    /// Answers to messages and requests of this task that have not come.
+    /// Answers that other tasks owe, to messages and requests of this task.
     pub(super) owed: Owed,
-    /// Turns of waits that were over before what they waited for had come.
+    /// Time slices of waits ([`TURN`]) that ran out, after which no message was left to deliver.
     turns: Cell<u64>,
-    /// Whether a panic of a handler comes out of no poll: see [`Domain::exchange`].
+    /// Whether polls catch the panics of handlers: see [`Domain::exchange`].
     pub(super) catches: Cell<bool>,
     /// Whether polls call `advance`, which works through [`Transfers::incoming`] and [`Transfers::dropped`].
     goes_on: Cell<bool>,
@@ -120,7 +122,7 @@ pub(super) struct Domain {
     /// How handlers are called.
     pub(super) calls: Calls,
     thread: RefCell<Option<JoinHandle<()>>>,
-    /// Calls that make progress run the completion handlers: on a simulated network, or where there is no thread.
+    /// Whether calls that make progress run the completion handlers: on a simulated network, or if the handler thread could not be started.
     runs_own: Cell<bool>,
     /// Receives the world when the handle ends.
     pub(super) home: Home,
@@ -129,7 +131,7 @@ pub(super) struct Domain {
 impl Background for Domain {
     fn advance(&self) -> bool {
         let advance = || Domain::advance(self);
-        // After a panic the next poll goes on with what is left.
+        // After a panic the next poll continues with the rest.
         let more = if self.catches.get() { self.caught(self.world.rank(), advance).unwrap_or(true) } else { advance() };
         self.goes_on.set(more);
         more
@@ -292,7 +294,7 @@ impl Domain {
         }
     }
 
-    /// Records that a handler of this task has panicked in this thread, for a message of task `from`, which has been told.
+    /// Records that a handler of this task panicked in this thread, on a message of task `from`. That task has been told already.
     #[cold]
     pub(super) fn panicked(&self, from: usize) {
         match told_of(self.world.rank()) {
@@ -339,14 +341,14 @@ impl Domain {
 }
 
 impl Domain {
-    /// Whether no fence of this task waits for an answer. A purged task that is gone gives none.
+    /// Whether no fence of this task waits for an answer. A purged task that is gone does not count: it does not answer.
     fn is_fenced(&self) -> bool {
         let answers = |task: usize| !(self.purged[task].get() && self.world.engine().failures.is_gone(task));
         self.traffic.is_fenced() || self.traffic.first_asked(answers).is_none()
     }
 
-    /// Whether each task that a fence still waits for is purged, or was after the first `purges`. The requests of a purged task that is gone are
-    /// about to be given up.
+    /// Whether a fence waits only for tasks that are purged now, or were purged after the first `purges`. A request to a task that is gone
+    /// makes it `false`: that request is about to be given up.
     fn is_fenced_but_for_purged(&self, purges: u64) -> bool {
         if self.purges.get() == 0 {
             return false;
@@ -358,8 +360,8 @@ impl Domain {
             && !self.owed.asked().any(|task| is_awaited(task) || is_gone(task))
     }
 
-    /// The outcome of a wait for tasks of which `find` finds one that is gone, when two turns have passed since the wait has `seen` that task
-    /// gone: between two turns all that it had sent is delivered.
+    /// Ends a wait for a task that is gone: returns the error when `find` names the same task two turns after the wait first saw it gone
+    /// (`seen`). Between two turns everything that the task had sent is delivered.
     pub(super) fn is_left_alone<R>(
         &self,
         doing: &'static str,
@@ -386,12 +388,12 @@ impl Domain {
 }
 
 impl Domain {
-    /// Gives up a barrier that was left behind: tells the tasks that still wait for this one in it.
+    /// Gives up an interrupted barrier, and tells the tasks that still wait in it for this one.
     #[cold]
     fn give_up(&self, Place { call, round, is_told, why, .. }: Place) {
         tracing::warn!(
             ?call,
-            "a collective call that a panic or a purge has ended was not made again, but another one: the other tasks' calls fail"
+            "a panic or a purge interrupted a collective call, and another one was made instead of the same: the calls of the tasks that wait fail"
         );
         let (me, n) = (self.world.rank(), self.world.size());
         for round in (round + usize::from(is_told)..).take_while(|round| 1 << round < n) {
@@ -420,7 +422,7 @@ pub(super) fn wait<R>(domain: Entered, doing: &'static str, ready: impl FnMut(&D
     wait_for::<true, R>(domain, doing, ready)
 }
 
-/// As [`wait`], but codes of messages that failed are left to the next call that makes progress. The calling thread is in no port.
+/// As [`wait`], but leaves codes of messages that failed to the next call that makes progress. The calling thread is in no port.
 ///
 /// # Errors
 /// As [`enter_outside`]; [`codes::PEER_LOST`].
@@ -443,7 +445,8 @@ fn wait_for<const TELL: bool, R>(
         let domain = &*entered;
         let handle = domain.handle;
         port::count_poll(handle);
-        // In virtual time a wait without limit ends when no task goes on. Turns pass while a wait may end for a lost task alone.
+        // In virtual time a wait without a limit ends when no task can make progress. A wait that only a lost task may end keeps its limit,
+        // so that turns pass.
         let endless = domain.is_simulated() && !domain.awaits_lost();
         let mut outcome = None;
         let is_over = || {
@@ -466,14 +469,14 @@ fn wait_for<const TELL: bool, R>(
         }
         match waited {
             Ok(()) | Err(Error::TimedOut { .. }) => {
-                // A task that left is no error of the wait. Between two such turns all that it had sent is delivered.
-                // The limit may have passed in the midst of messages.
+                // A task that left does not fail the wait by itself. Between two turns everything that it had sent is delivered.
+                // The limit may have passed while messages were arriving: deliver them first.
                 let is_over = waited.is_err();
                 if is_over && (0..TURNS).any(|_| engine.turn() == 0) {
                     domain.turns.set(domain.turns.get() + 1);
                     domain.end_lost();
                 }
-                // These turns may have brought what the wait is for.
+                // These rounds may have delivered what the wait is for.
                 if is_over && let Some(outcome) = ready(domain) {
                     return Ok(outcome);
                 }
@@ -483,10 +486,10 @@ fn wait_for<const TELL: bool, R>(
                 }
             }
             Err(error) => {
-                // The wait may have ended before all was delivered that a lost task had sent.
+                // The wait may have ended before all messages of a lost task were delivered.
                 if !matches!(error, Error::Forked { .. }) {
                     domain.end_lost();
-                    // With more to deliver, a later poll goes on.
+                    // If more is left to deliver, a later poll continues.
                     if (0..TURNS).any(|_| engine.turn() == 0) {
                         domain.end_lost();
                     }
@@ -503,8 +506,8 @@ fn wait_for<const TELL: bool, R>(
     }
 }
 
-/// Runs the queued completion handlers if the handle has no handler thread. Does nothing inside a handler. The calling thread is not in the port
-/// otherwise.
+/// Runs the queued completion handlers if the handle has no handler thread. Call it outside the port, or inside a handler, where it does
+/// nothing.
 pub(super) fn run_own(handle: Handle) {
     /// Resets `running`, also if a handler panics.
     struct Ends(Arc<Queue>);
@@ -517,7 +520,7 @@ pub(super) fn run_own(handle: Handle) {
         Ok(domain) if !domain.is_nested() && domain.has_own_work() => Arc::clone(&domain.queue),
         _ => return,
     };
-    // A handler that waits gets here too. It must not run the next handler before it has returned.
+    // A handler that waits calls this too. The next handler must not run before that one has returned.
     if queue.running.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -527,7 +530,7 @@ pub(super) fn run_own(handle: Handle) {
     }
 }
 
-/// How many purges there were so far: later ones end the call that has begun.
+/// The number of purges so far. A call reads it when it begins: later purges may end the call.
 ///
 /// # Errors
 /// As [`enter_outside`].
@@ -539,8 +542,8 @@ pub(super) fn purges(handle: Handle) -> Result<u64, i32> {
 /// handlers.
 ///
 /// # Errors
-/// As [`wait_apart`]; [`codes::TGT_PURGED`] if all tasks have answered but such as are purged, or were meanwhile: `Purge_totask` ends waits for
-/// its task, and later calls do not begin to wait.
+/// As [`wait_apart`]; [`codes::TGT_PURGED`] if the only tasks without an answer are purged, or were purged during the call. `Purge_totask`
+/// ends waits for its task, and later calls do not start to wait for it.
 pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     let purges = purges(handle)?;
     let purged = |domain: &Domain| domain.is_fenced_but_for_purged(purges).then_some(Err(codes::TGT_PURGED));
@@ -554,7 +557,7 @@ pub(super) fn fence(handle: Handle) -> Result<(), i32> {
     }
 }
 
-/// The fence of a collective call, which purged tasks make too: it waits for them.
+/// The fence inside a collective call. Purged tasks make that call too, so it waits for them.
 ///
 /// # Errors
 /// As [`wait_apart`]; [`codes::TGT_PURGED`] if a task is purged after the first `purges`.
@@ -562,10 +565,10 @@ pub(super) fn fence_together(handle: Handle, purges: u64) -> Result<(), i32> {
     fence_or(handle, |domain| domain.is_purged_since(purges))
 }
 
-/// A fence that a purge ends if `purged` says so.
+/// A fence that also ends when `purged` returns an outcome.
 ///
 /// # Errors
-/// As [`wait_apart`]; that of `purged`.
+/// As [`wait_apart`]; the error of `purged`.
 fn fence_or(handle: Handle, mut purged: impl FnMut(&Domain) -> Option<Result<(), i32>>) -> Result<(), i32> {
     let domain = enter_outside(handle)?;
     // Makes this task's stores to mapped memory visible before its later ones.
@@ -587,7 +590,7 @@ fn fence_or(handle: Handle, mut purged: impl FnMut(&Domain) -> Option<Result<(),
     })?
 }
 
-/// Waits until every task has made this call. Collective. A message that failed does not end it, so no task stays behind in it alone.
+/// Waits until every task has made this call. Collective. A message that failed does not end it, so that no task is left waiting alone.
 ///
 /// # Errors
 /// As [`barrier_after`].
@@ -595,12 +598,14 @@ pub(super) fn barrier(handle: Handle, call: Collective) -> Result<(), i32> {
     barrier_after(handle, call, purges(handle)?, |_| Ok(()))
 }
 
-/// As [`barrier`], for a collective call that does something before, `first`. If that fails, this waits for no task, and no task waits for this one:
-/// the others' barriers fail with that code. If a task is purged after the first `purges`, or the panic of a handler comes out of this, the same call
-/// made again goes on with this barrier, for which the others wait. Another collective call gives it up: the others' barriers fail.
+/// As [`barrier`], for a collective call that runs `first` before it. If `first` fails, this task sends the code in every round and waits
+/// for nobody: the other tasks' barriers fail with that code. A purge after the first `purges`, or a handler's panic that unwinds out of
+/// this, interrupts the barrier: the other tasks wait, and the same call, made again, resumes it. Another collective call gives it up, so
+/// that the barriers of the tasks that wait for this one fail, or is refused.
 ///
 /// # Errors
-/// That of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] after such a purge.
+/// The error of `first`; as [`wait_apart`]; the code of a task that gave this barrier up; [`codes::TGT_PURGED`] after such a purge;
+/// [`codes::RUNTIME`] if another task is in another call, or if another call has to be resumed first.
 pub(super) fn barrier_after(
     handle: Handle,
     call: Collective,
@@ -620,7 +625,7 @@ pub(super) fn barrier_after(
     }
     drop(domain);
     let at = Cell::new(place);
-    // Others wait for the messages of the rounds that are left.
+    // Without this, a retry would begin a new barrier while the other tasks wait in this one.
     let left = Undo(handle, |domain| domain.traffic.leave_behind(at.get()));
     let purged = || {
         at.set(Place { why: codes::RUNTIME, ..at.get() });
@@ -652,12 +657,12 @@ pub(super) fn barrier_after(
     outcome
 }
 
-/// The code of a call in whose place another one, which was ended, must be made again.
+/// The code of a call that is refused, because the interrupted call `ended` must be made again first.
 #[cold]
 fn must_be_called_again(ended: Collective, call: Collective) -> i32 {
     let (ended, call) = (ended.name(), call.name());
     let text = format!(
-        "{ended} was ended by a purge or the panic of a handler, and the other tasks wait in it: call {ended} again before {call}"
+        "a purge or the panic of a handler interrupted {ended}, and the other tasks wait in it: call {ended} again before {call}"
     );
     Failure { code: codes::RUNTIME, what: What::Job, task: None, text }.keep()
 }

@@ -10,7 +10,7 @@ use super::signal::Signal;
 use super::types::{CompletionHandler, Handle, SendHandler, SendInfo};
 use super::{Counter, codes, port};
 
-/// One word, which messages carry: 0 is nothing; an even number the address of a counter; an odd one the number of a [`Deferred`].
+/// One word, which messages carry: 0 is no event, an even number the address of a counter, an odd one the number of a [`Deferred`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event(u64);
 
@@ -55,11 +55,11 @@ pub(super) const NOBODY: usize = usize::MAX;
 
 /// The meaning of a number of an [`Event`].
 pub(super) enum Deferred {
-    /// Runs when the source may be changed, or cannot be asked for any more; the target.
+    /// Runs when the source may be changed, or the transfer has failed. The last field is the target.
     Send(SendHandler, *mut c_void, usize),
-    /// Runs as a completion handler when what was asked for is here.
+    /// Runs as a completion handler when the requested data is here.
     Here(CompletionHandler, *mut c_void),
-    /// Happens when it has been called so many times, or fails then, if one of the calls was a failure.
+    /// Counts so many calls before its event happens. If one of the calls was a failure, the event fails then, with the first code.
     Last(u64, Event, Option<i32>),
     /// The signal of a message with closures.
     Signal(Signal),
@@ -74,7 +74,8 @@ impl Domain {
         event
     }
 
-    /// From now on task `by` lets `event` happen, if it is a deferred one that is still to happen: the call that caused it was made.
+    /// From now on `event` depends on task `by`, since the call that caused it was made. Does nothing if the event is not deferred, or is
+    /// over.
     pub(super) fn arm(&self, event: Event, by: usize) {
         if let Some((now, _)) = self.deferred.borrow_mut().get_mut(&event.0) {
             *now = by;
@@ -87,7 +88,7 @@ impl Domain {
         self.deferred.borrow().contains_key(&event.0)
     }
 
-    /// Forgets events: from now on nothing happens.
+    /// Forgets events: they neither happen nor fail any more.
     pub(super) fn forget(&self, events: impl IntoIterator<Item = Event>) {
         let mut deferred = self.deferred.borrow_mut();
         let forgotten: Vec<_> = events.into_iter().filter_map(|event| deferred.remove(&event.0)).collect();
@@ -100,12 +101,12 @@ impl Domain {
         }
     }
 
-    /// Forgets an event that cannot happen any more because of `code`. Functions and futures get the error, send completion handlers the
+    /// Fails an event, which cannot happen any more because of `code`. Functions and futures get the error, send completion handlers the
     /// code. Completion handlers have no argument for a code, and do not run.
     #[cold]
     pub(super) fn fail_event(&self, event: Event, code: i32, from: usize) {
         if event.is_counter() {
-            // Another code is told by itself: the task has answered.
+            // With any other code the task has answered, and the code is reported by itself.
             if code == codes::PEER_LOST {
                 self.note_owing(from);
             }
@@ -133,7 +134,7 @@ impl Domain {
         }
     }
 
-    /// Fails the first event that only a task of which `is_lost` holds can let happen. Whether there was one.
+    /// Fails the first event that depends on a task for which `is_lost` holds. Returns whether there was one.
     #[cold]
     pub(super) fn fail_lost(&self, is_lost: impl Fn(usize) -> bool) -> bool {
         let found = self.deferred.borrow().iter().find(|(_, (by, _))| is_lost(*by)).map(|(word, (by, _))| (*word, *by));
@@ -152,14 +153,14 @@ impl Domain {
         self.world.messages().run_told(from, name, call);
     }
 
-    /// Lets `event`, a [`Deferred::Last`], wait for one more call.
+    /// Makes `event`, a [`Deferred::Last`], wait for one more call.
     pub(super) fn one_more(&self, event: Event) {
         if let Some((_, Deferred::Last(left, ..))) = self.deferred.borrow_mut().get_mut(&event.0) {
             *left += 1;
         }
     }
 
-    /// Lets an event happen that a message of task `from` caused. Once for each message; what was forgotten does not happen.
+    /// Performs an event that a message of task `from` caused. Call it once for each message. A forgotten event does nothing.
     ///
     /// # Safety
     /// If it is a counter, that is valid.
@@ -235,14 +236,14 @@ impl Domain {
     }
 }
 
-/// Lets an event happen before its call returns: the message to task `to` has its own copy of the source.
+/// Performs an event before its call returns: the message to task `to` has its own copy of the source.
 ///
 /// # Safety
 /// If it is a counter, that is valid.
 #[inline]
 pub(super) unsafe fn happen_at_once(handle: Handle, event: Event, to: usize) {
     if event.number().is_some() {
-        // In the port: what it may not call is refused.
+        // In the port: calls that the function must not make are refused.
         if let Ok(domain) = port::enter(handle) {
             domain.run_deferred(event, to);
         }

@@ -1,4 +1,4 @@
-//! Collective calls of the world inside those of LAPI.
+//! Collective calls of the world inside collective calls of LAPI.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use super::{arrive, codes};
 use crate::error::Result;
 use crate::world::World;
 
-/// Lets panics out of polls again when it is dropped.
+/// Makes polls let the panics of handlers through again when it is dropped.
 struct Catches<'a>(&'a Domain);
 
 impl Drop for Catches<'_> {
@@ -17,8 +17,9 @@ impl Drop for Catches<'_> {
 }
 
 impl Domain {
-    /// Makes a collective call of the world, for which all tasks are in the same call. It cannot be made again where a panic came out of it: the other
-    /// tasks would not make it again. So a panic of a handler does not come out of it. The next call that makes progress returns the code.
+    /// Makes a collective call of the world. All tasks must be in the same call of LAPI when it begins. This task could not repeat it after
+    /// a panic, since the other tasks would not repeat it. So polls catch the panics of handlers meanwhile: the next call that makes
+    /// progress returns the code.
     ///
     /// # Errors
     /// The code of the error of `call`.
@@ -35,7 +36,7 @@ impl Domain {
         }
     }
 
-    /// Runs `deliver`, which may run the program's code, for a message of task `from`. A panic of it is a failure, and the result `None`.
+    /// Runs `deliver`, which may run the program's code, for a message of task `from`. If it panics, records a failure and returns `None`.
     #[cold]
     pub(super) fn caught<R>(&self, from: usize, deliver: impl FnOnce() -> R) -> Option<R> {
         let delivered = catch_unwind(AssertUnwindSafe(deliver)).ok();

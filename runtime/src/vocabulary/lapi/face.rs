@@ -31,7 +31,7 @@ impl Code {
 
 /// A task's active messages: a [`Job`] with its handle, and handlers that are closures.
 ///
-/// It stays on its thread. Handlers run on whatever thread makes progress, one at a time, and on the handler thread; see the
+/// A `Lapi` stays on its thread. Handlers run on whatever thread makes progress, one at a time, and on the handler thread; see the
 /// [module](super).
 ///
 /// # Examples
@@ -97,8 +97,8 @@ impl Lapi {
 
     /// The handle, for [`raw`](super::raw) calls.
     ///
-    /// It is a number, so a closure can capture it and use it on the thread that runs the closure. A call that waits there would wait for the
-    /// end of its own handler.
+    /// The handle is a number, so a closure can capture it and use it on the thread that runs the closure. A call that waits there would
+    /// wait for its own handler to return.
     ///
     /// # Safety
     /// - No handler of this job uses it for a call that waits, is collective or ends the handle: the fences, `term`, `address_init`, the waits
@@ -112,8 +112,8 @@ impl Lapi {
         self.handle
     }
 
-    /// Sets the header handler with this index, 1 to 255, of this task. It runs, once for each message to that index, when the message has
-    /// arrived, and answers where the data goes.
+    /// Sets this task's header handler for an index, 1 to 255. It runs once for each message to that index, when the message has arrived,
+    /// and answers where the data goes.
     ///
     /// # Errors
     /// [`codes::ADDR_HNDL_RANGE`].
@@ -160,10 +160,14 @@ impl Lapi {
     /// As [`Lapi::wait`].
     ///
     /// # Panics
-    /// If a handler panics that runs meanwhile. A program that catches the panic calls this again, also after [`codes::TGT_PURGED`]: the second call goes
-    /// on with the first one, and for the other tasks the two are one call. If it makes another collective call, the other tasks' calls that wait for
-    /// the first one fail, after a panic with [`codes::HANDLER_PANICKED`]. So it is with [`Lapi::bell`] and all collective calls. When all tasks are in
-    /// one of the others, it ends at all tasks: if a handler panics then, the next call that makes progress returns [`codes::HANDLER_PANICKED`].
+    /// If a handler that runs during this call panics. A program that catches the panic makes the same call again, as after
+    /// [`codes::TGT_PURGED`]. The second call resumes the first one; the other tasks see one call. Between the two calls the program waits for
+    /// nothing that another task has to do: that task may wait for the second call. If the program makes another collective call instead,
+    /// the calls of the tasks that still wait in the first one fail, after a panic with [`codes::HANDLER_PANICKED`].
+    ///
+    /// So it is with [`Lapi::bell`], `Address_init` and `Term`, with two differences. Another collective call instead is an error of that call,
+    /// [`codes::RUNTIME`]. And a panic that comes while these exchange their values does not unwind out of them: the next call that makes
+    /// progress returns [`codes::HANDLER_PANICKED`].
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))
     }
@@ -178,7 +182,7 @@ impl Lapi {
     pub fn finish(self) -> Result<()> {
         let mut panic = None;
         let ended = loop {
-            // Made again, it goes on: the other tasks wait for it, and the job ends with this value.
+            // Make the call again, which resumes it: the other tasks wait for this one, and the job ends with this value.
             match catch_unwind(AssertUnwindSafe(|| super::raw::term(self.handle))) {
                 Ok(codes::TGT_PURGED) => {}
                 Ok(code) => break as_result(code),
@@ -250,9 +254,11 @@ impl<'a> Message<'a> {
     /// [`codes::IN_HANDLER`] in the function of an event, [`codes::PEER_LOST`]: nothing was sent.
     ///
     /// # Panics
-    /// If a handler panics that runs while this waits for room: nothing was sent, and futures of its events get an error. What their functions
-    /// hold is dropped; if that panics too, the next call that makes progress returns [`codes::HANDLER_PANICKED`]. If the function of the origin
-    /// event panics: the message was sent.
+    /// If a handler that runs while this waits for room panics. Then nothing was sent, the futures of the message's events get an error,
+    /// and the functions of its events are dropped. If a value that such a function holds panics when it is dropped, the next call that
+    /// makes progress returns [`codes::HANDLER_PANICKED`].
+    ///
+    /// If the function of the origin event panics. Then the message was sent.
     pub fn send(self) -> Result<(), Code> {
         self.sending.send(self.lapi.handle)
     }
@@ -302,7 +308,7 @@ impl<'a> Sending<'a> {
             completion: Event::NONE,
         };
         message.check(&domain).map_err(Code)?;
-        // A counter moves at once where the message has its own copy of the data.
+        // A counter needs no deferred event: it moves in this call if the message has its own copy of the data, else `keep` holds it.
         let (origin, counter) = match origin.as_ref().and_then(Signal::counter).cloned() {
             Some(counter) => (Event::counter(Arc::as_ptr(&counter)), Some(counter)),
             None => (domain.event_of(origin), None),
@@ -314,13 +320,14 @@ impl<'a> Sending<'a> {
             if is_sent { events.for_each(|event| domain.arm(event, to)) } else { domain.forget(events) }
         };
         let unwound = domain::Undo(handle, |domain| {
-            // The function of the origin event may panic, which is over then. All other panics come while the message waits for room.
+            // If the function of the origin event panics, that event is over, and the message was sent. All other panics come while the
+            // message waits for room.
             settle(domain, origin.is_deferred() && !domain.is_to_come(origin));
         });
         // SAFETY:
         // - header and data are valid, and `keep` holds data and origin counter until the counter has moved;
         // - the domain holds the signals of the other events until these have come;
-        // - the target looks handler and target event up in its own tables, whose addresses `addr_set` vouches for.
+        // - the target looks handler and target event up in its own tables; the callers of `addr_set` guarantee the addresses there.
         let sent = unsafe { send::send(handle, domain, send::Message { origin, completion, ..message }, keep) };
         std::mem::forget(unwound);
         if (origin.is_deferred() || completion.is_deferred())

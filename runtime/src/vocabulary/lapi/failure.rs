@@ -78,7 +78,7 @@ impl Failure {
     #[cold]
     pub(super) fn of_code(code: i32, what: What, task: usize) -> Failure {
         let text = codes::text(code).unwrap_or("An unknown code.");
-        Failure { code, what, task: Some(task), text: format!("{text} It is about {} and task {task}.", what.name()) }
+        Failure { code, what, task: Some(task), text: format!("{text} It concerns {} and task {task}.", what.name()) }
     }
 
     #[cold]
@@ -99,14 +99,14 @@ impl Failure {
     }
 }
 
-/// Why a message cannot be delivered. Both tasks get it.
+/// Why a message cannot be delivered. Both tasks get this error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refusal {
     pub(super) code: i32,
     pub(super) what: What,
     /// The index, the address or the length that is wrong.
     pub(super) detail: u64,
-    /// Whether the address is one of the task that sent the message, and not of the target.
+    /// Whether the address is one of the task that sent the message, not of the target.
     pub(super) of_origin: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs: a world that handles are made on, one after the other.
+//! Jobs: a world on which a program makes handles, one after the other.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -16,11 +16,12 @@ use crate::world::{Builder, World};
 /// A world between two handles.
 pub(super) struct Parked(World);
 
-// SAFETY: the holder of a `Parked` has the only handle to the world and to all that it is made of (see `Job::start`), and nothing of a
-// world depends on its thread but a simulated network, where the job and the handle stay on one thread.
+// SAFETY:
+// - the holder of a `Parked` has the only handle to the world and to all its parts (see `Job::start`);
+// - nothing of a world depends on its thread, except on a simulated network, where the job and the handle stay on one thread.
 unsafe impl Send for Parked {}
 
-/// Data that was announced and not fetched, by the number of its message.
+/// Announced data that was not fetched, by the number of its message.
 type Unfetched = BTreeMap<u64, (usize, Outgoing)>;
 
 /// The state that a job and the handle on it share.
@@ -52,11 +53,11 @@ impl Home {
     /// Takes the world back from a handle that has ended. Returns the data that peers may still fetch: there is none after `Term`.
     pub(super) fn take_back(domain: Rc<Domain>) -> Unfetched {
         let home = domain.home.clone();
-        // They belong to the world.
+        // The bells belong to the world.
         drop(domain.bells.all.take());
         let unfetched = domain.transfers.outgoing.take();
         domain.log_faults();
-        // The functions of messages hold weak references only.
+        // The handlers of messages hold weak references only.
         if let Some(domain) = Rc::into_inner(domain) {
             home.put(domain.world);
         }
@@ -77,15 +78,15 @@ impl Job {
     /// Joins the job that `builder` describes, as [`Builder::start`] does. Collective.
     ///
     /// # Errors
-    /// As [`Builder::start`]; [`Error::InvalidArgument`] if the builder has handlers: other threads run those of a handle, and
-    /// what they share with this thread would not be protected.
+    /// As [`Builder::start`]; [`Error::InvalidArgument`] if the builder has handlers: other threads would run them, and the state that they
+    /// share with this thread would not be protected.
     pub fn start(builder: Builder) -> Result<Job> {
         Self::start_with(builder, Calls::Own)
     }
 
-    /// As [`Job::start`], for a program whose handlers are functions of another language. Nothing unwinds out of them: an exception that
-    /// leaves one ends the process through its own language, which tells the exception. On processors other than x86-64 and AArch64 the
-    /// process ends too, without that.
+    /// As [`Job::start`], for a program whose handlers are functions of another language. Nothing unwinds out of them: if an exception
+    /// leaves one, its language ends the process and prints the exception. On processors other than x86-64 and AArch64 the process ends
+    /// without that text.
     ///
     /// # Errors
     /// As [`Job::start`].
@@ -119,7 +120,7 @@ impl Job {
         // A task that leaves the barrier sooner may send at once: handlers and answers need the port.
         let joined = {
             let domain = port::enter(handle)?;
-            // Errors of messages to an earlier handle, which no call has returned, are none of this call.
+            // Drop the errors of messages to an earlier handle that no call has returned: they do not concern this call.
             while domain.take_fault().is_err() {}
             domain.exchange(World::barrier)
         };
@@ -128,10 +129,10 @@ impl Job {
             return Err(code);
         }
         self.home.0.handle.store(handle, Ordering::Release);
-        // The default, where there are threads.
+        // Interrupt mode is the default where there are threads.
         let domain = port::enter(handle)?;
         if !domain.is_simulated() {
-            // Without it the calls make progress; `Qenv` tells.
+            // If it cannot be switched on, only calls make progress; `Qenv` shows the mode.
             let _ = domain.set_interrupts(true);
         }
         drop(domain);
@@ -158,18 +159,19 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // A task that ends in a panic still has its handle: its peers hear of the loss.
+        // A task that ends in a panic still has its handle: to its peers it is lost.
         let handle = self.home.0.handle.load(Ordering::Acquire);
         let mut unfetched = Unfetched::new();
         if handle != 0
             && let Ok(domain) = port::vacate(handle)
         {
-            // It ends when the handler that it runs has returned, and finds no handle then.
+            // The handler thread ends when its current handler has returned, and finds no handle then.
             drop(domain.end_thread());
             unfetched = Home::take_back(domain);
         }
         drop(self.home.take());
-        // A peer that fetches looks afterwards whether this task is lost. So the data stays until the end of the world has told that.
+        // A peer that fetches checks afterwards whether this task is lost. So the data stays until the end of the world has reported the
+        // loss.
         drop(unfetched);
     }
 }

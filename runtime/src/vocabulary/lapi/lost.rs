@@ -1,4 +1,4 @@
-//! Tasks that are lost: what this task waits for from them ends.
+//! Lost tasks: everything that this task waits for from them ends.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -9,28 +9,29 @@ use super::event::NOBODY;
 use super::failure::Failure;
 use crate::error::Loss;
 
-/// How often the thread of interrupt mode looks for dead peers where no supervisor does. Chosen: as waits do between two sleeps, at most.
+/// Least time between two checks for dead peers by the thread of interrupt mode, where no supervisor checks. Chosen: a wait
+/// checks at most this often between two sleeps.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A task's knowledge about lost tasks.
 #[derive(Default)]
 pub(super) struct Lost {
-    /// Tasks found lost by the last poll without result. Messages that they had sent before may still have been in a queue.
+    /// Tasks that were found lost after the last poll that delivered nothing. Their earlier messages may still have been in a queue.
     seen: RefCell<Vec<usize>>,
-    /// When this task looked for dead peers.
+    /// When this task last checked for dead peers.
     looked: Cell<Option<Instant>>,
-    /// The first task that was found to have left with something that it owed this task. For this task it has failed.
+    /// The first task that was found to have left while it owed this task an answer. This task treats it as failed.
     owing: Cell<Option<usize>>,
-    /// Whether the fence or barrier under way has found the task gone that it waits for.
+    /// Whether the wait in progress has found that a task that it waits for is gone.
     pub(super) is_awaited: Cell<bool>,
-    /// Whether the last poll without result found that all other tasks have ended.
+    /// Whether all other tasks had ended after the last poll that delivered nothing.
     is_alone: Cell<bool>,
-    /// The first task that left, once two such polls have found that.
+    /// The first task that left. Set once two such polls have found that all others have ended.
     alone_since: Cell<Option<usize>>,
 }
 
 impl Domain {
-    /// Whether something that this task keeps waits for another task.
+    /// Whether this task waits for anything from another task.
     fn owes(&self) -> bool {
         self.owed.any()
             || !self.deferred.borrow().is_empty()
@@ -48,8 +49,8 @@ impl Domain {
         self.end_lost();
     }
 
-    /// Ends what waits for tasks that two consecutive calls have found lost. Call it when a poll has found nothing: between the two calls
-    /// there was a poll that would have delivered what such a task had sent.
+    /// Ends everything that waits for tasks that two consecutive calls have found lost. Call it when a poll has delivered nothing: between
+    /// two calls there is a poll that delivers what such a task had sent.
     pub(super) fn end_lost(&self) {
         let engine = self.world.engine();
         if !engine.failures.any_gone() {
@@ -83,8 +84,9 @@ impl Domain {
         tasks
     }
 
-    /// Notes that a counter, a bell or a request will never hear from `task`. If it died, each wait ends by itself. If it has left, it has failed
-    /// for this task: this and each later wait ends, also one for another counter, since nobody knows which counters they are.
+    /// Notes that `task` will never move a counter, ring a bell or answer a request that depends on it. If it died, each wait ends by
+    /// itself. If it left, this task treats it as failed: this wait and each later one ends, also for other counters, since the library
+    /// does not know which counters depend on it.
     #[cold]
     pub(super) fn note_owing(&self, task: usize) {
         let engine = self.world.engine();
@@ -97,16 +99,16 @@ impl Domain {
     }
 
     /// # Errors
-    /// [`codes::PEER_LOST`] if a task has left with something that it owed this task.
+    /// [`codes::PEER_LOST`] if a task has left while it owed this task an answer.
     pub(super) fn check_not_left(&self, doing: &'static str) -> Result<(), i32> {
         let owing = self.lost.owing.get().filter(|task| !self.purged[*task].get());
         owing.map_or(Ok(()), |task| Err(codes::of_error(&self.world.engine().gone(task, doing))))
     }
 
-    /// As [`Domain::check_not_left`], for a wait that any task may end, also a thread of this one.
+    /// As [`Domain::check_not_left`], for a wait that any task may end, also another thread of this one.
     ///
     /// # Errors
-    /// [`codes::PEER_LOST`], also if all other tasks have left and nothing of this task is under way.
+    /// [`codes::PEER_LOST`], also if all other tasks have left and this task has nothing in flight.
     pub(super) fn check_not_alone(&self, doing: &'static str) -> Result<(), i32> {
         self.check_not_left(doing)?;
         match self.lost.alone_since.get() {
@@ -115,7 +117,7 @@ impl Domain {
         }
     }
 
-    /// Ends what waits for these tasks, one after the other: a function that panics leaves the rest to the next call.
+    /// Ends everything that waits for these tasks, one item after the other: if a function panics, the next call ends the rest.
     #[cold]
     fn end_for(&self, lost: &[usize]) {
         if lost.is_empty() {

@@ -1,4 +1,4 @@
-//! Put, get and atomic operations: one-sided where the memory of the target can be reached, else messages that need no header handler.
+//! Put, get and atomic operations: one-sided if this task can reach the memory of the target, else by messages that need no header handler.
 //!
 //! | memory of the target | put | get | atomic operation |
 //! | --- | --- | --- | --- |
@@ -6,8 +6,8 @@
 //! | any other, on the same node | above 8 KiB cross-memory attach | above 2 KiB cross-memory attach | a message |
 //! | registered with a network that needs no progress at the target | above 8 KiB the network's put | above 8 KiB the network's get | a message |
 //!
-//! In these cases a message without data moves the counter of the target, if there is one, after the data. All else goes by message: a
-//! get is a request that its target answers with a put, an atomic operation is done by the thread that makes progress there.
+//! In these cases a message without data moves the counter of the target, if there is one, after the data. Everything else goes by message:
+//! a get is a request that its target answers with a put, and the thread that makes progress at the target does an atomic operation.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -20,8 +20,8 @@ use super::send::{EAGER, Keep, Message, bad_address, check_counter, check_may_se
 use super::types::Handle;
 use super::{Counter, codes, kind, own};
 
-/// Gets of more bytes use cross-memory attach, on the same node. Chosen: its system call takes some messages' round trips, but needs no
-/// progress at the target.
+/// Gets of more bytes use cross-memory attach, on the same node. Chosen: its system call takes as long as some round trips of messages, but
+/// needs no progress at the target.
 const ATTACH: usize = 2 << 10;
 
 /// The data that a put or a get moves.
@@ -97,8 +97,8 @@ unsafe fn put_message(
     unsafe { send(handle, domain, message, None) }
 }
 
-/// Puts what the target need not help with. `Some(true)`: it is in effect there; `Some(false)`: it is before any message that is sent
-/// there from now on; `None`: a message carries the data.
+/// Puts the data without the target's help, if it can. `Some(true)`: the data is in effect there. `Some(false)`: it takes effect before any
+/// message that is sent there from now on. `None`: a message must carry the data.
 ///
 /// # Errors
 /// [`codes::BAD_ADDRESS`], [`codes::PEER_LOST`]: nothing was done.
@@ -148,10 +148,10 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// The counters that move when a transfer that needed no message is done.
+/// The counters that move when a transfer without a message is done.
 struct Tell {
     to: u32,
-    /// The data is in effect.
+    /// Whether the data is in effect already.
     at_once: bool,
     target: usize,
     origin: Event,
@@ -159,7 +159,8 @@ struct Tell {
 }
 
 impl Tell {
-    /// Moves the counters here, and by a message that of the target. A message also finds out when data is in effect that may be in flight.
+    /// Moves the counters of this task, and sends a message for the target's counter. If the data may be in flight and a completion event
+    /// waits for it, the answer to such a message shows that the data is in effect.
     ///
     /// # Errors
     /// Those of [`send`]. Then no counter has moved.
@@ -197,15 +198,15 @@ fn request(to: u32, handler: u64, words: &[u64]) -> Message {
     }
 }
 
-/// Asks for something that is answered.
+/// Sends a request, which the target answers.
 ///
 /// # Errors
-/// Those of [`send`]. Then nothing was sent, as after the panic of a handler that ran while this waited for room.
+/// Those of [`send`]. Then nothing was sent. The same holds if a handler panics while this waits for room.
 ///
 /// # Safety
 /// As [`send`].
 pub(super) unsafe fn ask(handle: Handle, domain: Entered, message: Message, keep: Keep) -> Result<(), i32> {
-    // Before it is sent: waiting for room makes progress, and a fence of another thread may begin.
+    // Count the request before it is sent: waiting for room makes progress, and a fence of another thread may begin.
     let to = message.to as usize;
     domain.owed.ask(to);
     let unasked = Undo(handle, |domain| domain.owed.answered(to));
@@ -234,7 +235,7 @@ pub(super) unsafe fn get(handle: Handle, transfer: Transfer, target: usize, orig
     unsafe { ask(handle, domain, request(to, own::GET, &words), None) }
 }
 
-/// Gets what the target need not help with; whether it is here.
+/// Gets the data without the target's help, if it can. Returns whether the data is here.
 ///
 /// # Errors
 /// As [`put_there`].
@@ -250,7 +251,7 @@ unsafe fn get_here(domain: &Entered, transfer: Transfer) -> Result<bool, i32> {
     if let Some(place) = domain.world.mapped(to, target, len) {
         // SAFETY: mapped memory of that length; the caller guarantees the place here. They may overlap at this task.
         unsafe { copy(origin as *mut u8, place, len) };
-        // Before the target's counter says that the memory there may be changed, the copy is done.
+        // The copy must be done before the target's counter says that the memory there may be changed.
         fence(Ordering::SeqCst);
         return Ok(true);
     }
@@ -280,7 +281,7 @@ pub(super) struct Change {
 }
 
 /// # Safety
-/// As [`rmw`](super::raw::rmw) and [`rmw64`](super::raw::rmw64), by the size; another size is refused.
+/// As [`rmw`](super::raw::rmw) for a size of 4, and as [`rmw64`](super::raw::rmw64) for 8; this refuses any other size.
 pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) -> Result<(), i32> {
     let domain = port::enter(handle)?;
     check_may_send(&domain, change.to)?;
@@ -326,7 +327,7 @@ pub(super) unsafe fn rmw(handle: Handle, change: Change, operands: *const u8) ->
     }
     let what = (op as u64) << 8 | size as u64;
     let words = [what, variable as u64, first, second, result as u64, origin.word()];
-    // SAFETY: as of a get.
+    // SAFETY: as for `get`: a message without data and counters; the words are valid during the call.
     unsafe { ask(handle, domain, request(to, own::RMW, &words), None) }
 }
 
@@ -378,7 +379,7 @@ impl Domain {
     /// # Safety
     /// Result and counter are those that this task gave.
     pub(super) unsafe fn changed(&self, from: usize, [found, size, result, origin]: [u64; 4]) {
-        // First: the function of the event may panic.
+        // Count the answer first: the function of the event may panic.
         self.owed.answered(from);
         // SAFETY: the caller of `rmw` guarantees that both are null or valid until the counter has moved.
         unsafe {

@@ -1,14 +1,14 @@
-//! Answers that other tasks owe this one, counted for each task. If a task leaves without them, this task's waits end.
+//! Answers that other tasks owe this one, counted for each task. If a task leaves before it has given them, this task's waits end.
 
 use std::cell::{Cell, OnceCell};
 
-/// Tasks whose counts share an allocation, which the first answer owed makes.
+/// Tasks whose counts share an allocation. The allocation is made when the first of these tasks owes an answer.
 const BLOCK: usize = 64;
 
 /// The answers that one task owes.
 #[derive(Default)]
 struct Peer {
-    /// Data of gets, results of atomics, and the end of the use of vectors.
+    /// Data of gets, results of atomics, and notices that the data of a vector message may be changed.
     requests: Cell<u32>,
     /// Increments of completion counters. Completion signals of `Lapi::message` are deferred events, which have a list of their own.
     counters: Cell<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Owed {
     counters: Cell<u64>,
 }
 
-/// Takes one from a count of a task and from the sum. Does nothing if the count was given up.
+/// Subtracts one from a count of a task and from the sum. Does nothing if the count is 0, because it was given up.
 fn take(count: &Cell<u32>, sum: &Cell<u64>) {
     if let Some(left) = count.get().checked_sub(1) {
         count.set(left);
@@ -42,24 +42,24 @@ impl Owed {
         &block[task % BLOCK]
     }
 
-    /// This task asks `task` for something.
+    /// Counts a request of this task to `task`.
     pub(super) fn ask(&self, task: usize) {
         let count = &self.of(task).requests;
         count.set(count.get() + 1);
         self.requests.set(self.requests.get() + 1);
     }
 
-    /// What this task asked `task` for has come, or cannot come.
+    /// Ends a request to `task`: its answer has come, or cannot come.
     pub(super) fn answered(&self, task: usize) {
         take(&self.of(task).requests, &self.requests);
     }
 
-    /// Whether all that this task asked for has come.
+    /// Whether all requests of this task have been answered.
     pub(super) fn is_answered(&self) -> bool {
         self.requests.get() == 0
     }
 
-    /// A message to `task` names a completion counter.
+    /// Counts a message to `task` that names a completion counter.
     #[inline]
     pub(super) fn expect(&self, task: usize) {
         let count = &self.of(task).counters;
@@ -67,24 +67,24 @@ impl Owed {
         self.counters.set(self.counters.get() + 1);
     }
 
-    /// `task` has told that a completion counter moves, or never does.
+    /// Ends such a message: `task` has reported that the completion counter moves, or never will.
     #[inline]
     pub(super) fn completed(&self, task: usize) {
         take(&self.of(task).counters, &self.counters);
     }
 
-    /// Whether any task owes something.
+    /// Whether any task owes an answer.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.requests.get() | self.counters.get() != 0
     }
 
-    /// The tasks that owe something.
+    /// The tasks that owe an answer.
     pub(super) fn tasks(&self) -> impl Iterator<Item = usize> {
         self.tasks_that(|peer| peer.requests.get() | peer.counters.get() != 0)
     }
 
-    /// The tasks that this task has asked for something which has not come.
+    /// The tasks that have not answered a request of this task.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> {
         self.tasks_that(|peer| peer.requests.get() != 0)
     }
@@ -97,7 +97,7 @@ impl Owed {
         })
     }
 
-    /// `task` answers nothing any more. Whether it owed something.
+    /// Drops the counts of `task`, which will not answer any more. Returns whether it owed an answer.
     #[cold]
     pub(super) fn give_up(&self, task: usize) -> bool {
         let Some(block) = self.blocks[task / BLOCK].get() else { return false };

@@ -1,4 +1,4 @@
-//! The parts of the state behind a handle.
+//! The state behind a handle ([`Domain`](super::domain::Domain)), grouped by purpose. A *task* is LAPI's word for a rank.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,20 +11,22 @@ use super::signal::Signal;
 use super::traffic::Ticket;
 use super::vectors::Group;
 
-/// Seconds that [`Query::TIMEOUT`](super::raw::query::TIMEOUT) accepts.
+/// Seconds that [`Query::TIMEOUT`](super::raw::query::TIMEOUT) accepts. `Qenv` reads the value back; it has no effect, since the runtime
+/// detects failed peers by its own means.
 pub(super) const TIMEOUTS: std::ops::RangeInclusive<i32> = 10..=86400;
 /// Its initial value, in seconds.
 const TIMEOUT: i32 = 900;
-/// Values that [`Query::ACK_THRESHOLD`](super::raw::query::ACK_THRESHOLD) accepts, as IBM's LAPI does; the largest is the initial one.
+/// Packets for each acknowledgment that [`Query::ACK_THRESHOLD`](super::raw::query::ACK_THRESHOLD) accepts, in the range of IBM's LAPI; the
+/// largest is the initial value. `Qenv` reads the value back; it has no effect, since no packets are acknowledged.
 pub(super) const ACK_THRESHOLDS: std::ops::RangeInclusive<i32> = 1..=30;
 
-/// What messages of other tasks name by an index.
+/// Objects of this task that messages of other tasks name by an index.
 pub(super) struct Entries {
-    /// Header handlers by index; 0 is none.
+    /// Addresses of header handlers, by the index of `Addr_set`; 0 is none, [`CLOSURE`](super::closures::CLOSURE) a closure.
     pub(super) table: Box<[Cell<usize>; LOC_ADDRTBL_SZ]>,
-    /// Header handlers that are closures, by index.
+    /// Header handlers that are closures, by the same index.
     pub(super) closures: RefCell<BTreeMap<usize, Closure>>,
-    /// Target events, by index.
+    /// Target events, by the index of [`Lapi::target_event`](super::Lapi::target_event).
     pub(super) targets: RefCell<BTreeMap<usize, Signal>>,
 }
 
@@ -38,13 +40,13 @@ impl Default for Entries {
 /// Bells that events ring.
 #[derive(Default)]
 pub(super) struct Bells {
-    /// Those of the program, which live as long as the handle.
+    /// The bells of the program. They live as long as the handle.
     pub(super) all: RefCell<Vec<crate::world::Bell>>,
-    /// Rings that found no room, as bell and task. Later polls retry them.
+    /// Rings that found no room, as index in `all` and task. Later polls retry them.
     pub(super) rings: RefCell<Vec<(usize, usize)>>,
 }
 
-/// What `Senv` sets.
+/// The values that `Senv` sets and `Qenv` reads back.
 pub(super) struct Options {
     pub(super) timeout: Cell<i32>,
     pub(super) error_check: Cell<bool>,
@@ -64,28 +66,29 @@ impl Default for Options {
 /// How much has completed so far.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Sends and requests of this task.
+    /// Sends and requests of this task that have completed.
     pub(super) sends: Cell<u64>,
     /// Messages of other tasks whose data has arrived in place.
     pub(super) receives: Cell<u64>,
 }
 
-/// Messages whose data the receiver fetches, or that are to be delivered again.
+/// Messages in transfer: their data is to be fetched, or they are to be delivered again.
 #[derive(Default)]
 pub(super) struct Transfers {
-    /// The number of the next announced message.
+    /// The next number for an announced message, a group of parts or a deferred event.
     pub(super) numbers: Cell<u64>,
-    /// Announced messages by number: the target, and the data that it may fetch.
+    /// Announced messages of this task, by number: the target, and the data that it may fetch.
     pub(super) outgoing: RefCell<BTreeMap<u64, (usize, Outgoing)>>,
+    /// Messages of other tasks whose data this task fetches.
     pub(super) incoming: RefCell<VecDeque<Incoming>>,
-    /// Transfers in parts, by the task that sends them and the number of the group.
+    /// Vector transfers, by the task that sends the parts and the number of the group.
     pub(super) groups: RefCell<BTreeMap<(usize, u64), Group>>,
-    /// Messages that were dropped, to be delivered again.
+    /// Messages to deliver again.
     pub(super) dropped: RefCell<VecDeque<Dropped>>,
 }
 
 impl Transfers {
-    /// Whether a message of this task has come that is not delivered: it is being fetched, or was dropped and will be delivered again.
+    /// Whether a message of `task` has arrived that is not delivered yet: its data is being fetched, or it is to be delivered again.
     #[cold]
     pub(super) fn has_from(&self, task: usize) -> bool {
         self.dropped.borrow().iter().any(|dropped| dropped.from == task)
@@ -93,7 +96,7 @@ impl Transfers {
     }
 }
 
-/// A message that its header handler dropped. It is delivered again.
+/// A message whose header handler returned `DROP_PKT`. A later poll delivers it again.
 pub(super) struct Dropped {
     pub(super) from: usize,
     pub(super) is_announced: bool,

@@ -6,7 +6,7 @@ use super::queue::Finish;
 use super::types::{DISP_CNTR, Handle, MsgInfo, POLLING_NET, RECV_COMPLETE, SEND_COMPLETE, msg_status};
 use super::{Counter, codes, port};
 
-/// What a wait for a counter does, in errors.
+/// The name of a wait for a counter, in errors.
 const WAITING: &str = "waiting for a counter";
 
 /// A counter's record of the tasks that it waits for.
@@ -17,7 +17,7 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    /// Changes the state of task `task` by `change`, where it is one of `before`.
+    /// Applies `change` to each state of task `task`. With `once`, stops at the first state that `change` changes.
     fn change(&self, task: usize, change: impl Fn(i32) -> Option<i32>, once: bool) {
         for (place, _) in self.tasks.iter().enumerate().filter(|(_, other)| **other as usize == task) {
             // SAFETY: the caller of `setcntr_wstatus` guarantees as many states, until they are given up.
@@ -41,8 +41,9 @@ impl Domain {
         }
     }
 
-    /// The first task for which a counter waits in vain: too many of the tasks that [`setcntr_wstatus`] has named are gone without their
-    /// message, so the counter cannot reach `value`. Messages that wait here for a handler may still move it.
+    /// The first task whose message can no longer come, if the counter cannot reach `value` without it: too many of the tasks that
+    /// [`setcntr_wstatus`] has named are gone. Messages of theirs that have arrived still count, until they are delivered and their
+    /// handlers have run.
     #[cold]
     fn first_missed(&self, counter: &Counter, value: i32, is_gone: &dyn Fn(usize) -> bool) -> Option<usize> {
         let statuses = self.statuses.borrow();
@@ -55,7 +56,7 @@ impl Domain {
             let task = *task as usize;
             // SAFETY: the caller of `setcntr_wstatus` guarantees as many states, until they are given up.
             let is_awaited = unsafe { *states.add(place) } == msg_status::INITIAL;
-            // The program may have written the state of a task that is none.
+            // The program may have overwritten the state of a number that is no task.
             if is_awaited && task < self.world.size() {
                 if is_gone(task) && !self.transfers.has_from(task) {
                     missed.get_or_insert(task);
@@ -75,7 +76,7 @@ impl Domain {
         }
     }
 
-    /// The end of a wait that began when there were so many purges: none, if there were no more since.
+    /// `Some(Err(TGT_PURGED))` if a task was purged since `purges` was read.
     #[inline]
     pub(super) fn is_purged_since<R>(&self, purges: u64) -> Option<Result<R, i32>> {
         (self.purges.get() != purges).then_some(Err(codes::TGT_PURGED))
@@ -106,14 +107,14 @@ fn code(outcome: Result<(), i32>) -> i32 {
 
 /// `LAPI_Setcntr_wstatus`: sets a counter to 0, and names the `num_dest` tasks at `dest` whose messages it waits for. From now on
 /// `dest_status[i]` is the state of task `dest[i]`, one of [`msg_status`]: the task has received its message when an increment of the
-/// counter has come from it. A task that is in the list twice waits for two. With `dest` null, no states are kept.
+/// counter has come from it. If a task is in the list twice, two increments from it are expected. With `dest` null, no states are kept.
 ///
-/// If a task of the list leaves without its message, and the counter cannot reach the value of a wait without that, the wait ends with
-/// [`codes::PEER_LOST`]. Name the tasks for that: of another counter nobody knows who moves it, and a wait for it ends only when all other
-/// tasks have left.
+/// If a task of the list leaves before its message has come, and the counter cannot reach the value of a wait without that message, the
+/// wait ends with [`codes::PEER_LOST`]. This works only for named tasks: the library does not know which tasks move any other counter, so a
+/// wait for such a counter ends only when all other tasks have left.
 ///
-/// The states are given up by the next call of this or of [`setcntr`](super::raw::setcntr) with the counter, by a [`nopoll_wait`] for
-/// it that succeeds, and by `Term`.
+/// LAPI gives the states up, and accesses them no more, at the next call of this or of [`setcntr`](super::raw::setcntr) with the counter,
+/// when a [`nopoll_wait`] for the counter succeeds, and in `Term`.
 ///
 /// # Safety
 /// - `counter` is null or valid;
@@ -156,11 +157,11 @@ pub unsafe fn setcntr_wstatus(
 
 /// `LAPI_Nopoll_wait`: waits until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that is not
 /// null. In interrupt mode it sleeps, makes no progress itself, and uses no processor; in polling mode it makes progress as
-/// [`waitcntr`](super::raw::waitcntr) does, since no other call might. Every handle has this call: the library's version is not asked for.
+/// [`waitcntr`](super::raw::waitcntr) does, since no other call might. It works on every handle, whatever library version the program set.
 ///
 /// [`codes::CNTR_VAL`]: `value` is not above 0. [`codes::MULTIPLE_WAITERS`]: another thread is in this call with the same counter.
-/// [`codes::TGT_PURGED`]: a task was purged meanwhile; the counter is as it was. The code of something that was wrong with a message, and
-/// [`codes::PEER_LOST`], come within a second, or within two for a task that [`setcntr_wstatus`] has named.
+/// [`codes::TGT_PURGED`]: a task was purged meanwhile; the counter is as it was. The code of a message that failed, and
+/// [`codes::PEER_LOST`], are returned within a second, or within two seconds for a task that [`setcntr_wstatus`] has named.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
@@ -200,7 +201,7 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
                         } else {
                             None
                         };
-                        // Between two checks all that it had sent is delivered.
+                        // Between two checks everything that the task had sent is delivered.
                         if let Some(task) = now
                             && missed == now
                         {
@@ -214,7 +215,7 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
         } else {
             wait_or_purged(enter_outside(handle)?, own, value, purges)
         };
-        // In one stay in the port: another thread may wait next, and name other tasks.
+        // Both lists change in one stay in the port: the next thread that waits for this counter may name other tasks.
         let domain = port::enter(handle)?;
         drop(asleep);
         let now = outcome?;
@@ -227,10 +228,10 @@ pub unsafe fn nopoll_wait(handle: Handle, counter: *const Counter, value: i32, l
     })())
 }
 
-/// Makes progress until the counter is at least `value`, and subtracts that. Returns the rest.
+/// Makes progress until the counter is at least `value`, subtracts `value`, and returns the rest.
 ///
 /// # Errors
-/// [`codes::TGT_PURGED`] if more tasks are purged than there were at `purges`; as [`wait`].
+/// [`codes::TGT_PURGED`] if a task was purged since `purges` was read; as [`wait`].
 #[inline]
 pub(super) fn wait_or_purged(domain: Entered, counter: &Counter, value: i32, purges: u64) -> Result<i32, i32> {
     let is_named = domain.statuses.borrow().contains_key(&(counter.address() as u64));
@@ -245,9 +246,9 @@ pub(super) fn wait_or_purged(domain: Entered, counter: &Counter, value: i32, pur
     })?
 }
 
-/// `LAPI_Msgpoll`: makes progress up to `rounds` times, until something is done, and stores in `info` what: [`SEND_COMPLETE`] if a target
-/// has answered something that this task sent or asked for, [`RECV_COMPLETE`] if a message has arrived, its data in place, or both.
-/// [`DISP_CNTR`]: nothing, in all rounds. [`POLLING_NET`]: another thread of the task makes progress, and this one made none.
+/// `LAPI_Msgpoll`: makes progress up to `rounds` times, until something is done, and stores in `info` what was done. [`SEND_COMPLETE`]: a
+/// target has answered a message or a request of this task. [`RECV_COMPLETE`]: a message has arrived, and its data is in place. Both may be
+/// set. [`DISP_CNTR`]: nothing was done in any round. [`POLLING_NET`]: another thread of the task makes progress, so this call made none.
 ///
 /// # Safety
 /// `info` is null or valid for writing.

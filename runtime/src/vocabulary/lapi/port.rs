@@ -1,10 +1,10 @@
-//! Ports: what a handle names. A fixed table of them, each with one lock.
+//! Ports: the objects that handles name. There is a fixed table of them, each with one lock.
 //!
-//! A port holds a [`Domain`]: the world and all that belongs to it, none of which two threads may use at a time. A thread enters the port
-//! with its [`BiasedLock`]. A thread that is in the port may enter it again: handlers run inside a poll, and may call.
+//! A port holds a [`Domain`]: the world and all that belongs to it. Only one thread at a time may use a domain. A thread enters the port
+//! with its [`BiasedLock`]. A thread that is in the port may enter it again: handlers run inside a poll, and may make calls.
 //!
-//! A handle is `generation * 64 + slot`. Each `Init` and each `Term` increments the generation of its slot, so a handle that was
-//! used up is never taken for a live one before the generation wraps.
+//! A handle is `generation * 64 + slot`. Each `Init` and each `Term` increments the generation of its slot, so an ended handle is not
+//! taken for a live one before the generation wraps.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -31,14 +31,14 @@ pub(super) struct Port {
     owner: AtomicUsize,
     /// Calls that made progress so far.
     polls: AtomicU64,
-    /// Of the handle that is valid now, if `domain` is there.
+    /// The generation of the handle that is valid now, if `domain` is there.
     generation: AtomicU32,
     /// Whether `domain` is there, for threads that are not in the port.
     occupied: AtomicBool,
     domain: UnsafeCell<Option<Rc<Domain>>>,
     /// Ends a sleep of the owner.
     waker: Mutex<Option<Waker>>,
-    /// The process that occupies the port. A forked child has the port too, as it was, and none of the other threads.
+    /// The process that occupies the port. A forked child has a copy of the port, but none of the other threads.
     process: AtomicU32,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Port {
 // - `domain` is only touched by the thread that is in the port, and `lock` lets one in at a time;
 // - a domain holds the only handles to its world and to the world's parts (`Domain::new` starts the world itself, from a builder
 //   without handlers, and takes it off the list of worlds of its thread), so no part of it is in use elsewhere;
-// - nothing of a world depends on the thread that uses it, except on a simulated network, where `Domain::on_own_thread` keeps
+// - nothing of a world depends on the thread that uses it, except on a simulated network, where `Domain::may_enter` keeps
 //   other threads out.
 unsafe impl Sync for Port {}
 // SAFETY: as above.
@@ -61,18 +61,18 @@ static PORTS: std::sync::LazyLock<[Port; SLOTS]> = std::sync::LazyLock::new(|| [
 /// How a thread is in a port.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// It had entered before, further out.
+    /// An outer call of this thread has entered the port.
     Nested,
-    /// With the mutex of the lock, which keeps its guard.
+    /// With the mutex of the lock. The lock keeps the guard.
     Locked,
     /// As the favourite of the lock.
     Favoured,
 }
 
-/// The right to use a port, until it is dropped. Two words, which are passed in registers: where it was stored in parts and loaded as a
-/// whole, each call waited until the message before had left the store buffer.
+/// The right to use a port, until it is dropped. It has two words, so that it is passed in registers: when it was stored in parts and
+/// loaded as a whole, each call waited until the previous message had left the store buffer.
 pub(super) struct Entered {
-    /// Keeps it on its thread.
+    /// The pointer keeps an `Entered` on its thread.
     domain: *const Domain,
     way: Way,
 }
@@ -120,13 +120,13 @@ impl Port {
     /// Takes the lock, and waits until no thread is in the port.
     ///
     /// # Errors
-    /// [`codes::HNDL_INVALID`] in a forked child, if a thread of the parent was in the port: it never leaves there.
+    /// [`codes::HNDL_INVALID`] in a forked child, if a thread of the parent was in the port: in the child that thread never leaves.
     #[cold]
     #[inline(never)]
     fn acquire(&self) -> Result<Guard<'_>, i32> {
         match self.lock.try_acquire() {
             Some(guard) => Ok(guard),
-            // Asked only before a wait: it is a system call.
+            // Checked only before a wait: it costs a system call.
             None if self.is_child() => Err(codes::HNDL_INVALID),
             None => Ok(self.lock.acquire(&|| self.wake())),
         }
@@ -162,7 +162,7 @@ impl Port {
     fn end_turn(&self) {
         let me = self.owner.load(Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
-        // SAFETY: `enter_locked` has kept the guard of this thread, and only its leaving, by this way, calls this.
+        // SAFETY: `enter_locked` has kept the guard of this thread; only `exit` by `Way::Locked` calls this.
         unsafe { self.lock.end_turn(me) };
     }
 }
@@ -179,7 +179,7 @@ fn split(handle: u32) -> (&'static Port, u32) {
 #[inline(always)]
 pub(super) fn enter(handle: u32) -> Result<Entered, i32> {
     let (port, generation) = split(handle);
-    // Before the lock too: the handle in use now may be another rank's, which waits in its port.
+    // Check before the lock too: the present handle of this slot may be another rank's, which waits in the port.
     if port.generation.load(Ordering::Relaxed) != generation {
         return Err(codes::HNDL_INVALID);
     }
@@ -205,7 +205,7 @@ impl Port {
     /// The right to this port, for the thread of token `me` that is in it.
     #[inline(always)]
     fn admit(&self, way: Way, generation: u32, me: usize) -> Result<Entered, i32> {
-        // SAFETY: this thread has the right to look.
+        // SAFETY: this thread is in the port, so no other thread changes `domain`.
         match unsafe { (*self.domain.get()).as_deref() } {
             Some(domain) if self.generation.load(Ordering::Relaxed) == generation && domain.may_enter() => {
                 if way != Way::Nested {
@@ -240,7 +240,7 @@ pub(super) fn polls(handle: u32) -> u64 {
     split(handle).0.polls.load(Ordering::Relaxed)
 }
 
-/// As [`enter`], but where another thread is in the port, `None`.
+/// As [`enter`], but returns `None` if another thread is in the port.
 ///
 /// # Errors
 /// [`codes::HNDL_INVALID`].
@@ -263,10 +263,10 @@ pub(super) fn is_contended(handle: u32) -> bool {
     split(handle).0.lock.is_contended()
 }
 
-/// Which ports a start has marked: starting a world takes long, and other threads may start theirs meanwhile.
+/// Which ports are reserved by a start in progress: starting a world takes long, and other threads may start theirs meanwhile.
 static TAKEN: Mutex<[bool; SLOTS]> = Mutex::new([false; SLOTS]);
 
-/// A mark, which is given back also when the start panics.
+/// A reserved port. Dropping it ends the reservation, also when the start panics.
 struct Marked(usize);
 
 impl Drop for Marked {
@@ -275,10 +275,10 @@ impl Drop for Marked {
     }
 }
 
-/// Marks a free port.
+/// Reserves a free port.
 fn mark() -> Option<Marked> {
     let mut taken = lock(&TAKEN);
-    // Pairs with the Release in `vacate`. A favourite is in the port without its lock, so `domain` itself tells nothing here.
+    // Pairs with the Release in `vacate`. A favourite is in the port without its lock, so `domain` itself must not be read here.
     let is_free = |slot: usize| !PORTS[slot].occupied.load(Ordering::Acquire);
     let slot = (0..SLOTS).find(|slot| !taken[*slot] && is_free(*slot))?;
     taken[slot] = true;
@@ -290,7 +290,7 @@ pub(super) fn wake(handle: u32) {
     split(handle).0.wake();
 }
 
-/// Takes a free port for the domain that `make` makes of its handle.
+/// Takes a free port, and puts the domain there that `make` makes for its handle.
 ///
 /// # Errors
 /// [`codes::ALL_HNDL_IN_USE`].
@@ -298,7 +298,7 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> (Rc<Domain>, Waker)) -> Result<u3
     let marked = mark().ok_or(codes::ALL_HNDL_IN_USE)?;
     let slot = marked.0;
     let port = &PORTS[slot];
-    // Handles are not 0, which programs take for none.
+    // A handle is never 0: programs take 0 for no handle.
     let generation = (port.generation.load(Ordering::Relaxed) + 1) % (u32::MAX / SLOTS as u32);
     let generation = generation.max(1);
     let handle = generation * SLOTS as u32 + slot as u32;
@@ -313,7 +313,7 @@ pub(super) fn occupy(make: impl FnOnce(u32) -> (Rc<Domain>, Waker)) -> Result<u3
     Ok(handle)
 }
 
-/// Ends a handle, and gives the domain that it named.
+/// Ends a handle, and returns the domain that it named.
 ///
 /// # Errors
 /// [`codes::HNDL_INVALID`]; [`codes::IN_HANDLER`].

@@ -18,17 +18,18 @@ use super::{codes, port};
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     pub(super) from: usize,
-    /// Address of a counter of this task; 0 is none.
+    /// The target event: the address of a counter of this task, or an index of [`Lapi::target_event`](super::Lapi::target_event); 0 is
+    /// none.
     pub(super) target: u64,
-    /// Address of a counter of task `from`; 0 is none.
+    /// The word of the completion event, which is one of task `from`; 0 is none.
     pub(super) completion: u64,
     /// The ticket of a message that was not put in its place at once.
     pub(super) ticket: Option<Ticket>,
 }
 
-/// A completion handler that was not run yet.
+/// A completion handler that has not run yet.
 pub(super) struct Work {
-    /// The header handler of its message, by index or address; 0: of a get.
+    /// The header handler of its message, by index or address; 0 for the completion handler of a get.
     pub(super) of: u64,
     pub(super) handler: CompletionHandler,
     pub(super) parameter: *mut c_void,
@@ -43,7 +44,7 @@ thread_local! {
     static RUNS: Cell<Option<(Handle, bool)>> = const { Cell::new(None) };
 }
 
-/// Notes that this thread runs a completion handler of a handle, until it is dropped.
+/// Marks that this thread runs a completion handler of a handle. Dropping it restores the previous mark.
 pub(super) struct Marks(Option<(Handle, bool)>);
 
 impl Marks {
@@ -59,13 +60,14 @@ impl Drop for Marks {
 }
 
 /// # Errors
-/// [`codes::IN_HANDLER`] if this thread runs a completion handler of this handle: other tasks would wait in a collective for a handler.
+/// [`codes::IN_HANDLER`] if this thread runs a completion handler of this handle: in a collective call the other tasks would wait for a
+/// handler.
 pub(super) fn check_outside(handle: Handle) -> Result<(), i32> {
     if RUNS.get().is_some_and(|(own, _)| own == handle) { Err(codes::IN_HANDLER) } else { Ok(()) }
 }
 
 /// # Errors
-/// [`codes::IN_HANDLER`] if that handler is a closure, which may not wait.
+/// [`codes::IN_HANDLER`] if this thread runs a completion handler of this handle that is a closure: closures must not wait.
 pub(super) fn check_no_closure(handle: Handle) -> Result<(), i32> {
     if RUNS.get() == Some((handle, true)) { Err(codes::IN_HANDLER) } else { Ok(()) }
 }
@@ -88,9 +90,9 @@ pub(super) fn header_name(of: u64) -> String {
 
 #[derive(Default)]
 struct Waiting {
-    /// In the order in which the data of their messages came.
+    /// In the order in which the data of their messages arrived.
     works: VecDeque<Work>,
-    /// The message of the handler that was taken last. It may have run.
+    /// The message of the handler that was taken last. That handler may have run already.
     taken: Option<Finish>,
 }
 
@@ -109,7 +111,7 @@ pub(super) struct Queue {
     changed: Condvar,
     /// Number of handlers that wait or run.
     left: AtomicUsize,
-    /// A thread runs them on its own account, between two calls that make progress.
+    /// Whether a thread that makes progress runs them: see [`run_own`](super::domain::run_own).
     pub(super) running: AtomicBool,
     over: AtomicBool,
     calls: Calls,
@@ -125,7 +127,7 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         // Pairs with the Acquire in `is_done`.
         self.queue.left.fetch_sub(1, Ordering::Release);
-        // A waiter for the last one sleeps in the port.
+        // The thread that waits for the last handler may sleep in the port.
         port::wake(self.handle);
     }
 }
@@ -170,10 +172,10 @@ impl Queue {
             // SAFETY: the header handler gave this function with this parameter, and guarantees that it may be called.
             catch_unwind(AssertUnwindSafe(|| unsafe { self.calls.completion(handler, &mut own, parameter) }))
         };
-        // A handle that ended since has nothing to move.
+        // If the handle has ended since, there is no counter to move.
         if let Ok(domain) = port::enter(handle) {
             match outcome {
-                // The function of a target event may panic too. This thread goes on, since other threads wait for the handlers that are left.
+                // The function of a target event may panic too. This thread must continue: other threads wait for the remaining handlers.
                 Ok(()) => match catch_unwind(AssertUnwindSafe(|| domain.finish(finish))) {
                     Ok(()) => {}
                     Err(_) => domain.panicked(finish.from),
@@ -187,7 +189,7 @@ impl Queue {
         }
     }
 
-    /// Ends the thread when the handler that it runs has returned.
+    /// Makes the handler thread end when its current handler has returned.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
         drop(port::lock(&self.waiting));

@@ -1,8 +1,8 @@
 //! LAPI's calls as C has them: codes, handles by value, raw pointers.
 //!
-//! Every function returns a code of [`codes`]. Where a call refuses an argument, nothing was sent and no counter moved. Calls that make
-//! progress also return, once, the code of another message that failed; what they wait for may come all the same. A [`putv`] that fails while it
-//! sends has sent some of its parts.
+//! Every function returns a code of [`codes`]. If a call refuses an argument, nothing was sent and no counter moved. Calls that make
+//! progress also return, once, the code of another message that failed; the event that they wait for may still come. If a [`putv`] fails
+//! while it sends, it may have sent some of its parts.
 
 use std::ffi::c_void;
 
@@ -48,27 +48,27 @@ pub mod query {
     pub const NUM_TASKS: i32 = 1;
     /// Most bytes of a user header.
     pub const MAX_UHDR_SZ: i32 = 2;
-    /// Most bytes of a message, as far as an `int` holds it.
+    /// Most bytes of a message, limited to the largest `int`.
     pub const MAX_DATA_SZ: i32 = 3;
-    /// Whether arguments are checked. It reads back what was set; they are checked in either case.
+    /// Whether arguments are checked. Reads back the value that was set; arguments are checked in either case.
     pub const ERROR_CHK: i32 = 4;
-    /// Seconds. It reads back what was set; a failed peer is found by the runtime's own means.
+    /// Seconds. Reads back the value that was set, which has no effect: the runtime detects failed peers by its own means.
     pub const TIMEOUT: i32 = 5;
     /// Least value of [`TIMEOUT`].
     pub const MIN_TIMEOUT: i32 = 6;
     /// Largest value of [`TIMEOUT`].
     pub const MAX_TIMEOUT: i32 = 7;
-    /// Interrupt mode, 1, or polling mode, 0. In interrupt mode, the default, a thread makes progress when no call has for 1 ms. On a
-    /// simulated network there is only polling mode.
+    /// 1: interrupt mode, the default; a thread makes progress when no call has made progress for 1 ms. 0: polling mode. On a simulated
+    /// network there is only polling mode.
     pub const INTERRUPT_SET: i32 = 8;
     /// Communication ports: 1.
     pub const MAX_PORTS: i32 = 9;
-    /// Most bytes of data that surely travel with the header of a message, whatever its user header: the header handler gets
-    /// [`udata_one_pkt_ptr`](super::ReturnInfo::udata_one_pkt_ptr).
+    /// Data of up to this many bytes always travels with the header of its message, whatever the length of the user header: the header
+    /// handler gets [`udata_one_pkt_ptr`](super::ReturnInfo::udata_one_pkt_ptr).
     pub const MAX_PKT_SZ: i32 = 10;
     /// Retransmission buffers: 0. Nothing is sent twice.
     pub const NUM_REX_BUFS: i32 = 11;
-    /// Most bytes of data that a message surely copies, so that its origin counter moves in the call: as [`MAX_PKT_SZ`].
+    /// Data of up to this many bytes is always copied, so that the origin counter moves in the call. The same value as [`MAX_PKT_SZ`].
     pub const REX_BUF_SZ: i32 = 12;
     /// Size of the table of [`addr_set`](super::addr_set); indexes are below it.
     pub const LOC_ADDRTBL_SZ: i32 = 13;
@@ -84,7 +84,8 @@ pub mod query {
     pub const BUF_CP_SIZE: i32 = 18;
     /// Not used: 0.
     pub const MAX_PKTS_OUT: i32 = 19;
-    /// Packets for each acknowledgment, 1 to 30. It reads back what was set; this library acknowledges no packets.
+    /// Packets for each acknowledgment, 1 to 30. Reads back the value that was set, which has no effect: this library acknowledges no
+    /// packets.
     pub const ACK_THRESHOLD: i32 = 20;
 }
 
@@ -117,10 +118,11 @@ pub unsafe fn init(job: &Job, handle: *mut Handle, info: *const Info) -> i32 {
     }
 }
 
-/// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, those of messages
-/// that handlers sent too, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. Not in a completion handler.
-/// Tasks that were purged before make the call too, and are waited for. [`codes::TGT_PURGED`]: another thread has purged a task since the call began;
-/// the same call made again goes on with this one. If a handler panics when all tasks are in this call, the panic does not come out of it.
+/// `LAPI_Term`: waits until every task has called this, all messages are in place and all completion handlers have run, also those of
+/// messages that handlers sent, and ends the handle. Collective. The job stays; [`Job::init`] makes another handle on it. In a handler the
+/// call fails with [`codes::IN_HANDLER`]. Purged tasks must make the call too: this waits for them. [`codes::TGT_PURGED`]: another thread
+/// has purged a task since the call began. The same call, made again, resumes this one. If a handler panics after the barrier of this call,
+/// the panic does not unwind out of it. Errors of messages that no call has returned are logged.
 pub fn term(handle: Handle) -> i32 {
     code((|| {
         let purges = domain::purges(handle)?;
@@ -150,12 +152,13 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
             domain.traffic.sent_before.take();
         }
         ended?;
-        // Handlers may have sent meanwhile, and their messages have handlers: over when nobody has sent anything in a whole round. The fences of
-        // the round have brought all earlier messages, but a handler of one of them may not have run yet.
+        // Handlers may have sent meanwhile, and their messages have handlers too. So this is over when no task has sent anything in a whole
+        // round and all tasks are idle: the fences of the round have delivered all earlier messages, but a handler of one of them may not
+        // have run yet.
         let of_this = [domain.traffic.sent(), domain.is_idle().into()];
         let (sent, idle): (Vec<u64>, Vec<u64>) =
             domain.exchange(|world| world.allgather(&of_this))?.chunks_exact(2).map(|of| (of[0], of[1])).unzip();
-        // A call that is made again after a panic goes on with the round in which it was.
+        // A call that is made again after a panic or a purge compares with the counts of the last complete round.
         if domain.traffic.sent_before.replace(sent) == *domain.traffic.sent_before.borrow() && !idle.contains(&0) {
             break;
         }
@@ -166,7 +169,7 @@ pub(super) fn term_since(handle: Handle, purges: u64) -> Result<(), i32> {
         domain.end_thread()
     };
     if let Some(thread) = thread {
-        // It has caught the panics of handlers.
+        // No error: the thread has caught the panics of handlers.
         let _ = thread.join();
     }
     Home::take_back(port::vacate(handle)?);
@@ -229,9 +232,10 @@ pub fn senv(handle: Handle, what: i32, value: i32) -> i32 {
     })())
 }
 
-/// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks. In a handler it is
-/// [`codes::IN_HANDLER`]. If a handler panics when all tasks are in this call, the next call that makes progress returns
-/// [`codes::HANDLER_PANICKED`]; the panic comes out of no call.
+/// `LAPI_Address_init64`: every task gives a value, and `table[i]` becomes that of task `i`. Collective; blocks until all tasks have called
+/// it. In a handler the call fails with [`codes::IN_HANDLER`]. [`codes::TGT_PURGED`]: another thread has purged a task since the call
+/// began. The same call, made again, resumes this one. If a handler panics after the barrier of this call, the panic unwinds out of no
+/// call: the next call that makes progress returns [`codes::HANDLER_PANICKED`].
 ///
 /// # Safety
 /// `table` is null or valid for writing as many values as there are tasks.
@@ -242,7 +246,7 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
         if table.is_null() {
             return Err(codes::ADDR_TBL_NULL);
         }
-        // The exchange holds the port: all tasks are in this call when it begins.
+        // The exchange holds the port while it waits, so it begins only when all tasks are in this call.
         barrier(handle, Collective::AddressInit)?;
         let all = enter_outside(handle)?.exchange(|world| world.allgather(&[mine]))?;
         // SAFETY: the caller guarantees room for one value of each task.
@@ -251,8 +255,8 @@ pub unsafe fn address_init(handle: Handle, mine: u64, table: *mut u64) -> i32 {
     })())
 }
 
-/// `LAPI_Addr_set`: registers the address of a header handler under an index. An address where no task can have a function is
-/// [`codes::HDR_HNDLR_NULL`]; 0 takes the handler away.
+/// `LAPI_Addr_set`: registers the address of a header handler under an index; 0 removes the handler. For an address where no task can have
+/// a function it fails with [`codes::HDR_HNDLR_NULL`].
 ///
 /// # Safety
 /// `address` is 0, refused, or that of a [`HeaderHandler`] that may be called for every message to this index.
@@ -333,10 +337,10 @@ pub unsafe fn getcntr(handle: Handle, counter: *const Counter, value: *mut i32) 
     })())
 }
 
-/// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that
-/// is not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was. [`codes::PEER_LOST`]: a task
-/// died, or left while it owed this task an answer; all other tasks have left; or one left that [`setcntr_wstatus`] has named for this
-/// counter, without its message. A task that no call names may have left: then the wait goes on, since others may move the counter.
+/// `LAPI_Waitcntr`: makes progress until the counter is at least `value`, subtracts `value`, and stores what is left in `left`, if that is
+/// not null. [`codes::TGT_PURGED`]: another thread has purged a task meanwhile; the counter is as it was. [`codes::PEER_LOST`]: a task
+/// died, or left while it owed this task an answer; or all other tasks have left; or a task that [`setcntr_wstatus`] has named for this
+/// counter left without its message. If any other task leaves, the wait continues, since the remaining tasks may move the counter.
 ///
 /// # Safety
 /// `counter` and `left` are null or valid, and the counter stays so during the call.
@@ -364,11 +368,13 @@ pub fn probe(handle: Handle) -> i32 {
     })())
 }
 
-/// `LAPI_Fence`: waits until all that this task has sent is in place at its targets, so that what it sends afterwards is seen
-/// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure it is
-/// [`codes::IN_HANDLER`]. [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer, also the increment of a completion
-/// counter; later fences fail too, until that task is purged. [`codes::TGT_PURGED`]: a task that is purged, or was since the call began, has not
-/// answered, and all others have. What was sent to it before may still be under way: memory that it uses is in use until a later fence succeeds.
+/// `LAPI_Fence`: waits until everything that this task has sent is in place at its targets, so that data sent afterwards becomes visible
+/// later. Does not wait for completion handlers. In polling mode the targets must make progress. In a closure the call fails with
+/// [`codes::IN_HANDLER`].
+///
+/// [`codes::PEER_LOST`]: a task died, or left while it owed this task an answer or the increment of a completion counter. Later fences fail
+/// too, until that task is purged. [`codes::TGT_PURGED`]: the only tasks that have not answered are purged, or were purged since the call
+/// began. Messages that were sent to them before may still be in flight: their memory stays in use until a later fence succeeds.
 pub fn fence(handle: Handle) -> i32 {
     code((|| {
         queue::check_no_closure(handle)?;
@@ -377,11 +383,11 @@ pub fn fence(handle: Handle) -> i32 {
     })())
 }
 
-/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a
-/// handler the call fails with [`codes::IN_HANDLER`]. If a task is gone, no task waits for another whose call has failed: all get
-/// [`codes::PEER_LOST`]. Tasks that were purged before make the call too, and are waited for. [`codes::TGT_PURGED`]: another thread has purged a task
-/// since the call began; the same call made again goes on with this one, and another collective call in its place ends those of the other tasks with
-/// an error.
+/// `LAPI_Gfence`: a fence of every task, and a barrier. Collective. Errors of messages are reported when the barrier is done. In a handler
+/// the call fails with [`codes::IN_HANDLER`]. If a task is gone, all tasks get [`codes::PEER_LOST`], and none waits for a task whose call
+/// has failed. Purged tasks must make the call too: this waits for them. [`codes::TGT_PURGED`]: another thread has purged a task since the
+/// call began. The same call, made again, resumes this one; [`Lapi::gfence`](super::Lapi::gfence) tells what holds if it is not. If the
+/// tasks are in different collective calls, all of these fail with [`codes::RUNTIME`].
 pub fn gfence(handle: Handle) -> i32 {
     code((|| {
         queue::check_outside(handle)?;
@@ -406,17 +412,18 @@ pub(super) fn gfence_since(handle: Handle, purges: u64) -> Result<(), i32> {
 /// The counters, each null or not, move by one: `tgt_cntr`, an address at the target, when the completion handler has returned, or the
 /// data is in place if there is none; `org_cntr` when user header and data may be changed; `cmpl_cntr` after `tgt_cntr`.
 ///
-/// A value that is no index and no address where a task can have a function is [`codes::HDR_HNDLR_NULL`]. Elsewhere the target calls
-/// what is there.
+/// If the value is neither an index nor an address where a task can have a function, the call fails with [`codes::HDR_HNDLR_NULL`]. At any
+/// other address the target calls whatever is there.
 ///
-/// It waits only for room to send, and makes progress meanwhile. Nothing is promised about the order of two messages. In a header
-/// handler, and in an inline completion handler without [`SEND_REPLY`], it is [`codes::IN_HANDLER`].
+/// It waits only for room to send, and makes progress meanwhile. The order in which two messages arrive is not defined. In a header
+/// handler, and in an inline completion handler without [`SEND_REPLY`], the call fails with [`codes::IN_HANDLER`].
 ///
 /// # Safety
 /// - `uhdr` is null or valid for reading `uhdr_len` bytes, and `udata` for `udata_len`, the data until `org_cntr` has moved;
 /// - `org_cntr` and `cmpl_cntr` are null or valid until they have moved, `tgt_cntr` so at the target;
-/// - `hdr_hdl` is refused, an index, or the address of a [`HeaderHandler`] at the target, and what that answers is true there: the place has
-///   room for the data, and the completion handler may be called with its parameter, by another thread if it is not inline.
+/// - `hdr_hdl` is a value that the call refuses, an index, or the address of a [`HeaderHandler`] at the target, whose answer holds there:
+///   the place
+///   has room for the data, and the completion handler may be called with its parameter, by another thread if it is not inline.
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn amsend(
     handle: Handle,
@@ -446,16 +453,16 @@ pub unsafe fn amsend(
 /// `LAPI_Put`: copies `len` bytes at `org_addr` to address `tgt_addr` of task `tgt`.
 ///
 /// `org_cntr` moves when the source may be changed, `tgt_cntr`, an address at the target, when the data is there, and `cmpl_cntr` after
-/// that. Memory that is mapped here, such as symmetric static data of a task of the same node, is written at once. Longer data than
-/// 8 KiB is written by cross-memory attach on the same node, and by the network's put to memory that is registered. In these cases only
-/// the target's counter needs progress there. All else travels in a message or is fetched by the target, in one copy, when it makes
-/// progress. With a length of 0 the addresses may be null, and the counters move. Where it may be called is as of [`amsend`].
+/// that. Memory that is mapped here, such as symmetric static data of a task of the same node, is written at once. Data of more than 8 KiB
+/// is written by cross-memory attach on the same node, and by the network's put to memory that is registered. In these cases the target
+/// must make progress only for its own counter. Other data travels in a message, or the target fetches it in one copy, when the target
+/// makes progress. With a length of 0 the addresses may be null, and the counters move. The call may be made where [`amsend`] may.
 ///
 /// # Safety
 /// - `org_addr` is valid for reading `len` bytes until `org_cntr` has moved, `tgt_addr` for writing them at the target until `tgt_cntr` has,
 ///   or it is an address where no task has memory: then the call returns [`codes::BAD_ADDRESS`]. If the target cannot reach `tgt_addr`, more
 ///   than 8 KiB are [`codes::BAD_ADDRESS`] at both ends;
-/// - the counters are as those of [`amsend`].
+/// - the counters are as for [`amsend`].
 #[expect(clippy::too_many_arguments, reason = "LAPI's call")]
 pub unsafe fn put(
     handle: Handle,
@@ -477,7 +484,7 @@ pub unsafe fn put(
 /// `LAPI_Get`: copies `len` bytes at address `tgt_addr` of task `tgt` to `org_addr`.
 ///
 /// `org_cntr` moves when the data is here, `tgt_cntr`, an address at the target, when the memory there may be changed. Otherwise as
-/// [`put`]; cross-memory attach reads what is longer than 2 KiB, and by a network's get this waits until the data is here.
+/// [`put`], but cross-memory attach reads data of more than 2 KiB, and if this uses a network's get, it blocks until the data is here.
 ///
 /// # Safety
 /// - `tgt_addr` is valid for reading `len` bytes at the target until `tgt_cntr` has moved, `org_addr` for writing them until `org_cntr` has;
@@ -508,12 +515,12 @@ pub mod rmw_op {
     pub const COMPARE_AND_SWAP: i32 = 3;
 }
 
-/// `LAPI_Rmw`: an atomic operation on the `int` at address `tgt_var` of task `tgt`. Atomic with every other such operation on it, also with
-/// those of its own task.
+/// `LAPI_Rmw`: an atomic operation on the `int` at address `tgt_var` of task `tgt`. It is atomic with every other such operation on that
+/// `int`, also with those of task `tgt` itself.
 ///
-/// `in_val` is the operand; of [`rmw_op::COMPARE_AND_SWAP`] it is two, the value to compare with and the new one. When `org_cntr` has moved,
-/// `prev_val`, if it is not null, has the value before, or, of a comparison, 1 if it was equal and 0 if not. Where it may be called
-/// is as of [`amsend`].
+/// `in_val` points to the operand; for [`rmw_op::COMPARE_AND_SWAP`] to two: the value to compare with, and the new one. When `org_cntr` has
+/// moved, `prev_val`, if it is not null, has the previous value; for [`rmw_op::COMPARE_AND_SWAP`] it has 1 if the values were equal and 0
+/// if not. The call may be made where [`amsend`] may.
 ///
 /// # Safety
 /// - `in_val` is null or valid during the call;
@@ -553,9 +560,12 @@ pub unsafe fn rmw64(
     code(unsafe { one_sided::rmw(handle, change, in_val.cast()) })
 }
 
-/// `LAPI_Purge_totask`: from now on nothing is sent to task `tgt`: calls that would send, also those that wait for room, fail with
-/// [`codes::TGT_PURGED`], and so do waits of other threads for counters, and collective calls of theirs. [`fence`] does not wait for the task, and has that
-/// code if the task has not answered. Local. Messages that were sent before still arrive; counters of messages to a task that is gone do not move.
+/// `LAPI_Purge_totask`: from now on calls that would send to task `tgt`, also those that wait for room, fail with [`codes::TGT_PURGED`].
+/// Local.
+///
+/// It also ends calls of other threads with that code: waits for counters, bells and futures, and collective calls. A collective call resumes
+/// when it is made again. [`fence`] does not wait for the task, and returns that code if the task has not answered. Messages that were sent
+/// before still arrive; counters of messages to a task that is gone do not move.
 pub fn purge_totask(handle: Handle, tgt: u32) -> i32 {
     code(set_purged(handle, tgt, true))
 }
@@ -574,8 +584,8 @@ fn set_purged(handle: Handle, tgt: u32, purged: bool) -> Result<(), i32> {
     Ok(())
 }
 
-/// `LAPI_Msg_string`: copies the text of a code, with a 0 at its end, to the `room` bytes at `text`, shortened if it is longer. It may
-/// be called before `Init`.
+/// `LAPI_Msg_string`: copies the text of a code, with a final 0, to the `room` bytes at `text`, and truncates it if it is longer. It may be
+/// called before `Init`.
 ///
 /// # Safety
 /// `text` is null or valid for writing `room` bytes.

@@ -16,15 +16,15 @@ use super::{Counter, codes, kind, own};
 
 use crate::message::{LINE_WORDS, Offer, id};
 
-/// Data of up to this many bytes travels with its header. As for other large messages: below this a copy costs less than the round
-/// trip.
+/// Data of up to this many bytes travels with its header. The limit is that of other large messages: below it a copy costs less than the
+/// round trip.
 pub(super) const EAGER: usize = 8 << 10;
 
-/// Bytes that a message has at most besides user header and data.
+/// Most bytes of a message besides user header and data.
 const AROUND: usize = 64;
 /// Words before the user header of a message with its data.
 const HEAD: usize = 3;
-/// Bytes of user header and data with which a message fits in a cache line. There they always take so much.
+/// Most bytes of user header and data of a message that fits in a cache line. Such a message always carries this many.
 pub(super) const LINE: usize = 8 * (LINE_WORDS - HEAD);
 
 /// The parts of an active message.
@@ -43,7 +43,7 @@ pub(super) struct Message {
 pub(super) struct Outgoing {
     _offer: Offer,
     origin: Event,
-    /// Declared after the offer, which is withdrawn first.
+    /// Declared after the offer, so that the offer is withdrawn first.
     _keep: Keep,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Outgoing {
 pub(super) type Keep = Option<(Arc<Vec<u8>>, Option<Arc<Counter>>)>;
 
 impl Message {
-    /// Whether the target answers it with the increment of a counter. The parts of a vector are answered together: see
+    /// Whether the target answers this message with the increment of a counter. The parts of a vector get one answer together: see
     /// [`put_vectors`](super::vectors::put_vectors).
     #[inline(always)]
     fn is_answered(&self) -> bool {
@@ -147,7 +147,7 @@ pub(super) fn check_counter(what: What, to: u32, address: u64) -> Result<(), i32
 /// The code of a call that names an address where task `to` has no memory.
 #[cold]
 pub(super) fn bad_address(what: What, to: u32, address: u64) -> i32 {
-    let text = format!("no task has memory at address {address:#x}, which is named as one of task {to}");
+    let text = format!("the call names address {address:#x} of task {to}, where no task can have memory");
     Failure { code: codes::BAD_ADDRESS, what, task: Some(to as usize), text }.keep()
 }
 
@@ -198,8 +198,8 @@ pub(super) unsafe fn send(handle: Handle, domain: Entered, message: Message, kee
     Ok(())
 }
 
-/// Sends a message that fits in a cache line, when it did not go at once. It makes the line anew: in memory for both, the words would be
-/// loaded from where they were just stored, in other parts.
+/// Sends a message that fits in a cache line after it could not be sent at once. It builds the line again: if it shared
+/// one line in memory with the fast path, the fast path would load words that were just stored in parts of another size.
 ///
 /// # Safety
 /// As [`line`].
@@ -212,7 +212,7 @@ unsafe fn transmit_line(handle: Handle, domain: Entered, message: &Message) -> R
     transmit(handle, domain, to, (id::LAPI, handler), payload.as_flattened(), |domain| domain.expect_answer(message))
 }
 
-/// A message that fits in a cache line, behind the header handler.
+/// The words of a message that fits in a cache line, without the header handler.
 ///
 /// # Safety
 /// User header and data, [`LINE`] bytes at most, are valid for reading.
@@ -225,14 +225,14 @@ unsafe fn line(message: &Message) -> [u64; LINE_WORDS] {
     [target, completion, lengths, body[0], body[1], body[2]]
 }
 
-/// User header and data, one behind the other, [`LINE`] bytes at most, as words.
+/// User header and data, one after the other, as words. They are [`LINE`] bytes at most.
 ///
 /// # Safety
 /// Both are valid for reading so many bytes.
 #[inline(always)]
 unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*const u8, usize)) -> [u64; LINE / 8] {
-    // A word is loaded and stored as such: a load of a word that was stored in parts would wait until the line of the message
-    // before has left the store buffer.
+    // Load and store a whole word: the load of a word that was stored in parts would wait until the line of the previous message has left
+    // the store buffer.
     if header_len == 0 && len == 8 {
         // SAFETY: the caller guarantees a word.
         return [unsafe { data.cast::<u64>().read_unaligned() }, 0, 0];
@@ -250,7 +250,7 @@ unsafe fn words_of((header, header_len): (*const u8, usize), (data, len): (*cons
     words
 }
 
-/// The words before the user header of a message with its data.
+/// The words before the user header of a message that carries its data.
 #[inline(always)]
 fn head(message: &Message) -> [u64; HEAD] {
     let lengths = lengths(message.header.1 as usize, message.data.1 as usize);
@@ -282,7 +282,7 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
         unsafe { happen_at_once(handle, message.origin, to) };
         return Ok(());
     }
-    // SAFETY: the caller guarantees that the data stays until the origin counter has moved, which `Outgoing` precedes.
+    // SAFETY: the caller guarantees the data until the origin counter has moved; `fetched` drops the offer before that.
     let offer = unsafe { domain.world.messages().offer(to, data, len as usize) };
     let number = domain.next_number();
     let words = [message.handler as u64, message.target as u64, message.completion.word(), len, number];
@@ -291,13 +291,13 @@ unsafe fn send_long(handle: Handle, domain: Entered, message: Message, keep: Kee
     payload.extend_from_slice(header);
     let mut outgoing = Some(Outgoing { _offer: offer, origin: message.origin, _keep: keep });
     transmit(handle, domain, to, (id::LAPI_CONTROL, kind::ANNOUNCED), &payload, |domain| {
-        // Before anything is received: the answer may be the next message.
+        // Keep it before anything is received: the answer may be the next message.
         domain.transfers.outgoing.borrow_mut().extend(outgoing.take().map(|outgoing| (number, (to, outgoing))));
         domain.expect_answer(&message);
     })
 }
 
-/// Sends a message that counts. Waits for room, except in a handler: there the message is kept.
+/// Sends a message that fences count. Waits for room, except in a handler: there a message that finds no room is kept.
 ///
 /// # Errors
 /// Those of [`wait_apart`]. Then nothing was sent.
@@ -346,7 +346,7 @@ fn transmit(
 }
 
 impl Domain {
-    /// Notes what the target of a message that was sent owes this task.
+    /// Notes the answer that the target of a sent message owes this task.
     #[inline(always)]
     fn expect_answer(&self, message: &Message) {
         if message.is_answered() {
@@ -354,7 +354,7 @@ impl Domain {
         }
     }
 
-    /// Most bytes of data that travel with any user header.
+    /// Data of up to this many bytes travels with a user header of any length.
     pub(super) fn packet(&self) -> usize {
         EAGER.min(self.world.engine().largest_message().saturating_sub(AROUND + MAX_UHDR_SZ))
     }

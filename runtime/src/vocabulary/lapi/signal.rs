@@ -22,8 +22,8 @@ pub struct Bell {
     number: usize,
 }
 
-/// The action for an event of a message: made from a reference to a [`Counter`] or a [`Completion`], which is a future, from a
-/// [`Bell`], or from a function by [`Signal::call`].
+/// The action for an event of a message. It is made from a reference to a [`Counter`] or to a [`Completion`], which is a future, from a
+/// [`Bell`] by [`Signal::ring`], or from a function by [`Signal::call`].
 ///
 /// If the target refuses the message, its handler panics or one of the two tasks is lost, the event cannot come. Then futures and functions
 /// get an error, which is [`Error::PeerLost`] for a lost task; counters do not move and bells do not ring. Each event comes or fails once.
@@ -92,9 +92,10 @@ impl Lapi {
     /// Makes a bell, with a count of 0 at every task. Collective.
     ///
     /// # Errors
-    /// As [`Lapi::wait`]; [`codes::MEMORY_EXHAUSTED`] if the symmetric heap is full.
+    /// As [`Lapi::wait`]; [`codes::MEMORY_EXHAUSTED`] if the symmetric heap is full. After [`codes::TGT_PURGED`] make the call again: see
+    /// [`Lapi::gfence`].
     pub fn bell(&self) -> Result<Bell, Code> {
-        // The allocation holds the port: all tasks are in this call when it begins.
+        // The allocation holds the port while it waits, so it begins only when all tasks are in this call.
         super::domain::barrier(self.number(), Collective::Bell).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let bell = domain.exchange(World::bell).map_err(Code)?;
@@ -156,7 +157,7 @@ impl Lapi {
 }
 
 impl Domain {
-    /// Defers a signal, and returns its event for a message that is sent next; [`Domain::arm`] then.
+    /// Defers a signal, and returns its event, for a message that the caller sends next. Call [`Domain::arm`] when it is sent.
     pub(super) fn event_of(&self, signal: Option<Signal>) -> Event {
         signal.map_or(Event::NONE, |signal| self.defer(Deferred::Signal(signal)))
     }
@@ -225,7 +226,7 @@ impl Domain {
     }
 
     /// The target event and the completion event of a message cannot happen. Functions and futures get the error; counters do not move and
-    /// bells do not ring, and the other task no longer counts on it.
+    /// bells do not ring. The other task learns that its completion event cannot happen.
     #[cold]
     pub(super) fn fail_events(&self, finish: &Finish, code: i32) {
         if (1..LOC_ADDRTBL_SZ as u64).contains(&finish.target) {
@@ -236,7 +237,7 @@ impl Domain {
         }
     }
 
-    /// Whether the word of a message for its target event means this counter.
+    /// Whether `word`, the target event of a message, means this counter.
     pub(super) fn is_target(&self, word: u64, counter: &Counter) -> bool {
         let moves = |signal: &Signal| signal.counter().is_some_and(|own| std::ptr::eq(&**own, counter));
         word == counter.address() as u64 || self.entries.targets.borrow().get(&(word as usize)).is_some_and(moves)

@@ -1,15 +1,19 @@
 //! The state that fences and barriers wait on.
 //!
 //! A fence sends a question to each peer to which this task has sent something since its last fence. The question arrives after all earlier
-//! messages, and each message that has arrived without its data being in place has a ticket. The peer answers when the tickets given before
-//! the question are used up. Counting completed messages would be wrong: a short message that another thread sends later may complete
-//! before a long one that the fence has to wait for. A fence does not wait for completion handlers.
+//! messages. A message that has arrived has a ticket until its data is in place. The peer answers when all tickets given before the
+//! question have ended. Counting completed messages would be wrong: a short message that another thread sends later may complete before a
+//! long one that the fence has to wait for. A fence does not wait for completion handlers.
 //!
-//! A barrier is the dissemination barrier of Hensgen, Finkel and Manber (1988), made of messages. So handlers run meanwhile, and other threads
-//! of the task can call. A task that gives a barrier up, because a task is gone, says so in the messages of all rounds that are left. So each
-//! task gets a message for each round, or finds that its sender is gone, and no living task waits for one that gave up. The counts stay equal too.
-//! A call that the panic of a handler comes out of, or that a purge ends, gives nothing up: the same call, made again, goes on with its barrier.
-//! Another collective call gives that barrier up first. The tasks that wait in it would otherwise take the other call for the first.
+//! A barrier is the dissemination barrier of Hensgen, Finkel and Manber (1988), made of messages: while a task waits in it, handlers run,
+//! and other threads of the task can make calls. If a task's barrier fails, for example because a task is gone, the task sends the code in
+//! its messages of all remaining rounds. So each task gets a message for each round, or finds that its sender is gone: no living task waits
+//! for one that gave up, and the counts of all tasks stay equal.
+//!
+//! A panic or a purge interrupts a call, but does not give its barrier up: the same call, made again, resumes it. Another collective call
+//! gives the interrupted barrier up first, if it is one of `Gfence`, or if no task was told of it. It is refused after any other barrier:
+//! the tasks whose barrier is complete already wait for this task in an exchange. Each message names its call, so calls that differ between
+//! tasks are errors.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -50,10 +54,9 @@ pub(super) struct Traffic {
     /// For each round, the calls of the last two messages received for it: the sender may be one barrier ahead.
     calls: [[Cell<Collective>; 2]; ROUNDS],
     barriers: Cell<u32>,
-    /// Barriers that the panic of a handler came out of, or that a purge ended, by number. The next calls go on with them, or give them up.
+    /// Interrupted barriers, by number: a handler's panic or a purge ended the call. The next calls resume them, or give them up.
     left_behind: RefCell<VecDeque<Place>>,
-    /// Rounds of barriers whose sender has given the barrier up: the round and the barrier's number; the code, and the task that it is about
-    /// plus one.
+    /// Rounds of barriers that their sender has given up: the round and the barrier's number, and why.
     broken: RefCell<Vec<((usize, u32), Broken)>>,
     /// The messages that each task had sent at the end of the last round of `Term`; empty before the first one.
     pub(super) sent_before: RefCell<Vec<u64>>,
@@ -112,7 +115,7 @@ impl Place {
     }
 }
 
-/// Why a task gave a barrier up: the code, and the task that it is about plus one, or 0.
+/// Why a task gave a barrier up: the code, and one plus the task that the code is about, or 0.
 pub(super) type Broken = (i32, usize);
 
 /// Why a round ends without success.
@@ -212,7 +215,7 @@ impl Traffic {
         self.open.borrow().is_empty()
     }
 
-    /// The first peer of which `is_it` holds that has not answered a question of this task.
+    /// The first peer that has not answered a question of this task and for which `is_it` holds.
     pub(super) fn first_asked(&self, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         self.open.borrow().iter().map(|(peer, _)| *peer).find(|peer| is_it(*peer))
     }
@@ -222,18 +225,18 @@ impl Traffic {
         self.open.borrow_mut().retain(|open| *open != (from, number));
     }
 
-    /// Goes on with the first barrier that was left behind, which may be another call's, or begins one for `call`.
+    /// Resumes the oldest interrupted barrier, which may be another call's, or begins one for `call`.
     pub(super) fn enter_barrier(&self, call: Collective) -> Place {
         let left = self.left_behind.borrow_mut().pop_front();
         let why = codes::HANDLER_PANICKED;
         left.unwrap_or_else(|| Place { call, number: self.begin_barrier(), round: 0, is_told: false, why })
     }
 
-    /// A panic came out of a call that has come so far in a barrier, or a purge ended the call.
+    /// Keeps an interrupted barrier. `place` is how far its call had come when a handler's panic or a purge ended it.
     #[cold]
     pub(super) fn leave_behind(&self, place: Place) {
         let mut left = self.left_behind.borrow_mut();
-        // Threads whose calls end together leave their barriers in any order.
+        // Threads whose calls are interrupted together get here in any order.
         let before = left.partition_point(|other| is_behind(other.number, place.number));
         left.insert(before, place);
     }
@@ -246,7 +249,8 @@ impl Traffic {
         number
     }
 
-    /// Counts a message for a round of a barrier of `call`, whose sender may have given the barrier up; `false` if no barrier has this round.
+    /// Counts a message for a round of a barrier of `call`. `broken`: why its sender has given the barrier up, if it has. Returns `false` if no
+    /// barrier has this round.
     pub(super) fn count_round(&self, round: usize, call: Collective, broken: Option<Broken>) -> bool {
         let Some(count) = self.rounds.get(round) else { return false };
         count.set(count.get().wrapping_add(1));
@@ -287,17 +291,17 @@ mod tests {
     fn a_barrier_that_its_sender_gave_up_is_an_error_and_the_next_one_is_not() {
         let traffic = Traffic::new(4);
         let [gfence, term] = [Collective::Gfence, Collective::Term];
-        let first = traffic.enter_barrier(gfence);
+        let first = traffic.enter_barrier(term);
         let at = |place: Place, round| traffic.has_round(Place { round, ..place });
         let count = |round, call, broken| traffic.count_round(round, call, broken);
-        assert!(count(0, gfence, None) && count(1, gfence, Some((9, 4))) && !count(32, gfence, None));
+        assert!(count(0, term, None) && count(1, term, Some((9, 4))) && !count(32, term, None));
         // The next barrier's message may come before this task is in it.
         assert!(
-            count(1, term, None) && count(0, term, Some((9, 0))) && count(2, gfence, None) && count(2, gfence, None)
+            count(1, gfence, None) && count(0, gfence, Some((9, 0))) && count(2, term, None) && count(2, term, None)
         );
         assert_eq!([0, 1, 2].map(|round| at(first, round)), [Ok(true), Err(Apart::GivenUp((9, 4))), Ok(true)]);
-        let second = traffic.enter_barrier(term);
-        let expected = [Err(Apart::GivenUp((9, 0))), Ok(true), Err(Apart::Differs(gfence)), Ok(false)];
+        let second = traffic.enter_barrier(gfence);
+        let expected = [Err(Apart::GivenUp((9, 0))), Ok(true), Err(Apart::Differs(term)), Ok(false)];
         assert_eq!([0, 1, 2, 3].map(|round| at(second, round)), expected);
         traffic.enter_barrier(gfence);
         assert!(traffic.broken.borrow().is_empty(), "barriers that are over");

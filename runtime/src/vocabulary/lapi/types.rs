@@ -5,7 +5,7 @@ use std::ffi::c_void;
 /// `lapi_handle_t`.
 pub type Handle = u32;
 
-/// `compl_hndlr_t`: runs when the data of a message is in its place. Gets the handle, and what the header handler gave.
+/// `compl_hndlr_t`: runs when the data of a message is in its place. Gets the handle, and the parameter that the header handler gave.
 pub type CompletionHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut c_void);
 
 /// `hdr_hndlr_t`: runs when a message arrives, and returns the address where its data goes. Gets the handle, the user header, its
@@ -28,7 +28,7 @@ pub const SEND_REPLY: i32 = 2;
 
 /// The data goes to the address that the header handler returned.
 pub const DELIVER_MSG: i32 = 0;
-/// The data is dropped.
+/// The data is discarded.
 pub const BURY_MSG: i32 = 1;
 /// The message is delivered again, to the header handler too.
 pub const DROP_PKT: i32 = 2;
@@ -42,7 +42,7 @@ pub const MAGIC: i32 = 0x4C41_5049;
 pub struct ReturnInfo {
     /// Bytes of data.
     pub msg_len: u64,
-    /// Says that this is such a structure. It is not changed.
+    /// [`MAGIC`], which marks this structure. It must not be changed.
     pub magic: i32,
     /// Answer: [`NORMAL`], [`LOCAL_STATE`] or [`SEND_REPLY`].
     pub ret_flags: i32,
@@ -50,11 +50,11 @@ pub struct ReturnInfo {
     pub ctl_flags: i32,
     /// Not used.
     pub dgsp_handle: i32,
-    /// Answer: bytes of data that the place takes; of the rest nothing is stored. At first, all.
+    /// Answer: bytes of data to store; the rest is discarded. Initially all.
     pub bytes: u64,
     /// The task that sent the message.
     pub src: i32,
-    /// The data, if it came with the header; else null. It is not changed, and is gone when the header handler returns.
+    /// The data, if it came with the header; else null. It must not be changed, and is not valid after the header handler has returned.
     pub udata_one_pkt_ptr: *mut c_void,
     /// Not used.
     pub recv_offset: u64,
@@ -66,20 +66,20 @@ pub struct ReturnInfo {
 pub struct Vector {
     /// [`GEN_IOVECTOR`], [`GEN_STRIDED_XFER`] or [`GEN_GENERIC`].
     pub vec_type: i32,
-    /// How many places.
+    /// The number of places.
     pub num_vecs: u32,
-    /// The address of each place. Of [`GEN_STRIDED_XFER`] three words: the address of the first place, the bytes of each, and how far
-    /// one begins after the one before.
+    /// The address of each place. For [`GEN_STRIDED_XFER`] three words: the address of the first place, the bytes of each place, and the
+    /// bytes from the start of one place to the start of the next.
     pub info: *mut *mut c_void,
-    /// Bytes of each place. Not read of [`GEN_STRIDED_XFER`].
+    /// Bytes of each place. Not read for [`GEN_STRIDED_XFER`].
     pub len: *mut u64,
 }
 
-/// A list of places. Place by place, those of origin and target have the same length.
+/// A list of places. Origin and target have the same number of places, pairwise of the same length.
 pub const GEN_IOVECTOR: i32 = 0;
 /// Places of the same length at the same distance, the same number of the same length at both sides.
 pub const GEN_STRIDED_XFER: i32 = 1;
-/// A list of places. The places that take the data have room for all data, in pieces of any size.
+/// A list of places. The places that receive the data have room for all of it, in pieces of any size.
 pub const GEN_GENERIC: i32 = 2;
 
 /// `vhdr_hndlr_t`: runs when the message of an `Amsendv` arrives, and returns the places where its data goes, or null for nowhere. Gets
@@ -94,26 +94,27 @@ pub type VectorHandler = unsafe extern "C-unwind" fn(
     *mut *mut c_void,
 ) -> *mut Vector;
 
-/// `scompl_hndlr_t`: runs at the origin when the source may be changed. Gets the handle, and what the transfer gave.
+/// `scompl_hndlr_t`: runs at the origin when the source may be changed, or when the transfer has failed. Gets the handle, the parameter
+/// that the transfer gave, and a [`SendInfo`].
 pub type SendHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut c_void, *mut SendInfo);
 
 /// `LAPI_err_hndlr`: runs when a call is about to return the code of an earlier message. Gets the handle, the code, the kind of transfer, the
 /// own task, and the task that it is about, or -1.
 pub type ErrorHandler = unsafe extern "C-unwind" fn(*mut Handle, *mut i32, *mut i32, *mut i32, *mut i32);
 
-/// `lapi_sh_info_t`: what a [`SendHandler`] learns.
+/// `lapi_sh_info_t`: what a [`SendHandler`] gets to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct SendInfo {
     /// The target.
     pub src: u32,
-    /// A code: 0, since only a transfer that succeeded has this event.
+    /// 0, or the code with which the transfer failed: its target refused it, or is lost.
     pub reason: u32,
     /// Not used.
     pub reserve: [u64; 6],
 }
 
-/// `lapi_msg_info_t`: what `Msgpoll` tells.
+/// `lapi_msg_info_t`: the result of `Msgpoll`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MsgInfo {
@@ -140,10 +141,10 @@ pub mod msg_status {
     pub const INITIAL: i32 = 0;
     /// The task has received its message.
     pub const RECVD: i32 = 1;
-    /// The task was purged before that.
+    /// The task was purged before it had received its message.
     pub const PURGED: i32 = 2;
-    /// The task was purged after that.
+    /// The task was purged after it had received its message.
     pub const PURGED_RCVD: i32 = 3;
-    /// The task was purged at first, or is none.
+    /// The task was purged already when the states were set, or there is no such task.
     pub const INVALID: i32 = 4;
 }

@@ -1,10 +1,10 @@
 //! Vectors: `Putv`, `Getv` and `Amsendv`.
 //!
 //! Data travels in parts: runs of bytes that end where a place of either side ends. Short parts of a transfer are packed into messages of
-//! up to 8 KiB; a longer one is a message of its own, and is fetched to its place in one copy. The parts of a transfer are a group,
-//! which is done when all its bytes are in place. A `Putv` sends parts. A `Getv` asks for them: the target sends them as a `Putv` does. An
-//! `Amsendv` tells its places to the target, and brings its data along if it is short; else the target asks for the parts when its
-//! header handler has named the places there.
+//! up to 8 KiB. A longer part is a message of its own, and is fetched to its place in one copy. The parts of a transfer are a group, which
+//! is done when all its bytes are in place. A `Putv` sends parts. A `Getv` asks for them: the target sends them as a `Putv` does. An
+//! `Amsendv` tells the target its places, and carries its data if that is short. Otherwise the target asks for the parts once its header
+//! handler has named the places there.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -31,9 +31,10 @@ use crate::message::Messages;
 pub(super) struct Group {
     /// Bytes.
     left: u64,
-    /// Of a group of this task: bytes that it has asked for, and the pieces that it has not. It asks for more when all that it has asked
-    /// for is in place: the other task keeps parts for which it has no room to send.
+    /// For a group of this task: bytes that it has asked for. It asks for more only when all of them are in place, since the other task
+    /// keeps the parts that it has no room to send.
     asked: u64,
+    /// For a group of this task: the pieces that it has not asked for yet.
     rest: VecDeque<Span>,
     then: Then,
     /// The code of the first part that could not be brought to its place.
@@ -56,8 +57,7 @@ struct Arrived {
     finish: Finish,
 }
 
-/// The number and the bytes of a group. Groups of the task that sends the parts have even numbers; others have odd ones, and are the
-/// receiver's.
+/// The number and the bytes of a group. Groups of the task that sends the parts have even numbers, groups of the receiver odd ones.
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     pub(super) number: u64,
@@ -89,7 +89,7 @@ impl Domain {
         EAGER.min(self.world.engine().largest_message().saturating_sub(256))
     }
 
-    /// A group of this task, whose parts come from task `from`.
+    /// Makes a group of this task, whose parts come from task `from`.
     fn own_group(&self, from: usize, total: u64, rest: VecDeque<Span>, then: Then) -> Name {
         let name = Name { number: self.next_number() << 1 | 1, total };
         let group = Group { left: total, asked: 0, rest, then, failed: None };
@@ -97,7 +97,7 @@ impl Domain {
         name
     }
 
-    /// The next pieces of a group that this task asks for, as its message has them.
+    /// Takes the next pieces that this task asks for off the list of their group. Returns them as the message carries them.
     fn next_asked(&self, from: usize, name: Name) -> Vec<u8> {
         let most = (self.room() / size_of::<Span>()).max(1);
         let mut groups = self.transfers.groups.borrow_mut();
@@ -125,15 +125,15 @@ fn listed(pieces: Pieces) -> Result<VecDeque<Span>, i32> {
 struct Parts {
     to: usize,
     name: Name,
-    /// Addresses of the target's and of the completion counter.
+    /// The address of the target's counter, and the word of the completion event.
     target: u64,
     completion: u64,
 }
 
-/// Sends the parts of a group; `event` happens when their sources may be changed, and when the event that this returns has been let happen.
+/// Sends the parts of a group. `event` happens once all their sources may be changed and the caller has triggered the returned event.
 ///
 /// # Errors
-/// As [`send`]. Parts may have been sent then.
+/// As [`send`]. Some parts may have been sent then.
 ///
 /// # Safety
 /// The first address of each piece is valid for reading until the event has happened, the second for writing at the target until the group
@@ -250,15 +250,16 @@ unsafe fn both(
 
 /// `LAPI_Putv`: copies the data of the places of `org_vec` to those of `tgt_vec`, which are addresses of task `tgt`.
 ///
-/// Both descriptions are this task's, and may be changed when the call returns. Each counter moves once, as that of
-/// [`put`](super::raw::put), when it is true of all the data. Short places travel together in messages; the target fetches a long one to
-/// its place in one copy. Places must not overlap. If a task is purged or fails while this waits for room, or memory for a later part is
-/// missing, some data may be in flight: the places stay in use until a fence has succeeded, and no counter moves.
+/// Both descriptions are in this task's memory, and may be changed when the call returns. Each counter moves once, as for
+/// [`put`](super::raw::put), when its condition holds for all the data. Short places travel together in messages; the target fetches a long
+/// one to its place in one copy. Places must not overlap. The call ends early if a task is purged or fails or a handler panics while it
+/// waits for room, or if there is no memory for a later part. Then some data may be in flight, the places stay in use until a fence has
+/// succeeded, and no counter moves.
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
 /// - the places of `org_vec` are valid for reading until `org_cntr` has moved, those of `tgt_vec` for writing at the target until
-///   `tgt_cntr` has;
+///   `tgt_cntr` has, or both until a fence after this has succeeded;
 /// - the counters are as those of [`amsend`](super::raw::amsend).
 pub unsafe fn putv(
     handle: Handle,
@@ -308,7 +309,7 @@ pub(super) unsafe fn put_vectors(
             change(&domain.owed, tgt as usize);
         }
     };
-    // Before they are sent: the answer may come while the call waits for room.
+    // Count before the parts are sent: the answer may come while the call waits for room.
     let domain = port::enter(handle)?;
     count(&domain, Owed::expect);
     drop(domain);
@@ -323,9 +324,9 @@ pub(super) unsafe fn put_vectors(
 
 /// `LAPI_Getv`: copies the data of the places of `tgt_vec`, which are addresses of task `tgt`, to those of `org_vec`.
 ///
-/// `org_cntr` moves once, when all the data is here, and `tgt_cntr`, an address at the target, when the memory there may be changed, once.
-/// The places that are not asked for yet are kept in a list, 24 bytes each: [`codes::MEMORY_EXHAUSTED`] without memory for it. Otherwise as
-/// [`putv`].
+/// `org_cntr` moves once, when all the data is here. `tgt_cntr`, an address at the target, moves once, when the memory there may be
+/// changed. This task keeps the places that it has not asked for yet in a list of 24 bytes each. Without memory for the list the call fails
+/// with [`codes::MEMORY_EXHAUSTED`]. Otherwise as [`putv`].
 ///
 /// # Safety
 /// - `org_vec` and `tgt_vec` are null or valid, and so are the lists that they name;
@@ -380,13 +381,13 @@ pub(super) unsafe fn get_vectors(
     Ok(())
 }
 
-/// `LAPI_Amsendv`: sends an active message to task `tgt`, whose data is that of the places of `org_vec`.
+/// `LAPI_Amsendv`: sends an active message to task `tgt`. Its data is that of the places of `org_vec`.
 ///
-/// There `hdr_hdl`, the address of a [`VectorHandler`](super::raw::VectorHandler) or an index, runs once. It gets the lengths of the places, and answers with the places
-/// there, or null, if nothing is to be stored. Where they do not suit the origin's, nothing is stored and no counter moves but the
-/// origin's of a short message; both tasks are told: [`codes::VEC_TYPE_DIFF`], [`codes::VEC_NUM_DIFF`], [`codes::VEC_LEN_DIFF`], or a
-/// code of the target's vector. The completion handler runs on the handler thread. User header and counters are as of
-/// [`amsend`](super::raw::amsend). The description may be changed when the call returns.
+/// There `hdr_hdl`, the address of a [`VectorHandler`](super::raw::VectorHandler) or an index, runs once. It gets the lengths of the
+/// places, and returns the places there, or null if nothing is to be stored. If its places do not fit the origin's, nothing is stored, and
+/// of the counters only `org_cntr` of a short message moves. Then both tasks get an error: [`codes::VEC_TYPE_DIFF`],
+/// [`codes::VEC_NUM_DIFF`], [`codes::VEC_LEN_DIFF`], or a code of the target's vector. The completion handler runs on the handler thread.
+/// User header and counters are as for [`amsend`](super::raw::amsend). The description may be changed when the call returns.
 ///
 /// # Safety
 /// - `org_vec` is null or valid, and so are the lists that it names;
@@ -419,7 +420,7 @@ pub unsafe fn amsendv(
     code(unsafe { send_vector(handle, message, org_vec) })
 }
 
-/// Sends a message with the data of a vector in the place of its own.
+/// Sends a message whose data is that of a vector.
 ///
 /// # Safety
 /// As [`amsendv`].
@@ -460,12 +461,12 @@ pub(super) unsafe fn send_vector(handle: Handle, given: Message, org_vec: *const
     }
 }
 
-/// Ends a vector message whose header handler panics, and lets its origin have its data back.
+/// Ends a vector message whose header handler panics: the origin may change its data, and no fence waits for the message any more.
 struct Unwound<'a> {
     domain: &'a Domain,
     finish: Finish,
     event: u64,
-    /// The origin waits to hear of its data.
+    /// Whether the origin waits for [`kind::FREED`]: the message does not carry its data.
     asks: bool,
     code: i32,
 }
@@ -482,7 +483,7 @@ impl Drop for Unwound<'_> {
 }
 
 impl Domain {
-    /// Takes a message of this module, whose data is `bytes`. `None`: no task of ours sent this.
+    /// Delivers a message of this module. `bytes` is its data. `None`: the message is malformed.
     pub(super) fn deliver_described(
         &self,
         messages: &Messages,
@@ -525,7 +526,7 @@ impl Domain {
                     bytes.chunks_exact(24).filter_map(words::<3>).map(|([from, place, len], _)| (from, place, len));
                 let asked = pieces.clone().fold(0, |sum: u64, piece| sum.saturating_add(piece.2));
                 let parts = Parts { to: from, name: Name { number, total }, target: 0, completion: 0 };
-                // A poll runs this, inside the port: parts are kept if there is no room.
+                // A poll runs this inside the port: parts that find no room are kept.
                 // SAFETY: the caller of the get guarantees that the memory may be read until its group is done.
                 let sent = unsafe { send_each(self.handle, &parts, pieces, self.room(), Event::NONE) };
                 if let Err((code, sent)) = sent {
@@ -540,7 +541,8 @@ impl Domain {
         Some(())
     }
 
-    /// Refuses a message of this module whose data cannot be fetched, by its handler and header, so that nothing waits for it at either task.
+    /// Refuses a message of this module whose data cannot be fetched, given its handler and header. Afterwards nothing waits for it at
+    /// either task.
     #[cold]
     pub(super) fn refuse_described(
         &self,
@@ -563,7 +565,7 @@ impl Domain {
         }
     }
 
-    /// Task `from` cannot send `len` bytes of a group of this task. `None`: no task of ours sent this.
+    /// Task `from` cannot send `len` bytes of a group of this task. `None`: the message is malformed.
     #[cold]
     pub(super) fn parts_missing(&self, from: usize, name: Name, len: u64, code: i32) -> Option<()> {
         if !name.is_receivers() {
@@ -574,7 +576,7 @@ impl Domain {
         Some(())
     }
 
-    /// Whether parts of a group may be stored: the sender's groups, and those of this task.
+    /// Whether parts of a group may be stored: always for a group of the sender, else while this task has the group.
     pub(super) fn has_group(&self, from: usize, name: Name) -> bool {
         !name.is_receivers() || self.transfers.groups.borrow().contains_key(&(from, name.number))
     }
@@ -584,8 +586,8 @@ impl Domain {
         self.part_ended(name, len, finish, None);
     }
 
-    /// Counts bytes of a group that are in place, or, with a code, that could not be brought to their place. Then no event of the group
-    /// happens and no counter moves.
+    /// Counts bytes of a group that are in place, or, with the code `failed`, that could not be brought to their place. If any part fails,
+    /// no event of the group happens and no counter moves.
     pub(super) fn part_ended(&self, name: Name, len: u64, finish: Finish, failed: Option<i32>) {
         let (from, key) = (finish.from, (finish.from, name.number));
         let mut groups = self.transfers.groups.borrow_mut();
@@ -648,8 +650,8 @@ impl Domain {
         }
     }
 
-    /// Ends the first group whose parts come from a task of which `is_lost` holds. Whether there was one. Parts of such a group that are still
-    /// fetched come to no group, or to one of their own.
+    /// Ends the first group whose parts come from a task for which `is_lost` holds. Returns whether there was one. Parts of such a group
+    /// that are still being fetched find no group when they arrive, or start a new one.
     #[cold]
     pub(super) fn end_lost_group(&self, is_lost: impl Fn(usize) -> bool) -> bool {
         let found = self.transfers.groups.borrow().keys().find(|(from, _)| is_lost(*from)).copied();
@@ -695,7 +697,7 @@ impl Domain {
             return None;
         }
         if is_short {
-            // Where they are in the message.
+            // The addresses of the places in the message.
             let mut next = data.as_ptr() as u64;
             addresses.extend(lengths.iter().map(|len| (next, next += len).0));
         }

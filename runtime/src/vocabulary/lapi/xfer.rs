@@ -13,8 +13,8 @@ use super::{Counter, codes, port, vectors};
 /// Most bytes of a lightweight active message, user header and data together.
 pub const LW_MAX_SZ: u64 = 128;
 
-/// The argument of [`xfer`]: a union, as in C. Every field of the member that its type names is read, and none is changed.
-/// A field that a direct call has too means the same there.
+/// The argument of [`xfer`]: a union, as in C. The call reads every field of the member that the type names, and changes none.
+/// A field that is also an argument of the direct call has the same meaning.
 pub mod transfer {
     use super::*;
     use crate::vocabulary::lapi::types::{CompletionHandler, SendHandler, Vector};
@@ -76,17 +76,17 @@ pub mod transfer {
         pub flags: i32,
         /// The target.
         pub tgt: u32,
-        /// Where the data is there.
+        /// Address of the data at the target.
         pub tgt_addr: i64,
-        /// Where it goes here.
+        /// Address at this task where the data goes.
         pub org_addr: *mut c_void,
         /// Bytes.
         pub len: u64,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A completion handler that runs here when the data is here; `org_cntr` is not used then.
+        /// A completion handler of this task, which runs when the data has arrived. With a handler `org_cntr` is not used.
         pub chndlr: Option<CompletionHandler>,
         /// Its parameter.
         pub cinfo: *mut c_void,
@@ -112,15 +112,15 @@ pub mod transfer {
         pub udata: *mut c_void,
         /// Bytes of the data.
         pub udata_len: u64,
-        /// Runs here when header and data may be changed; `org_cntr` is not used then.
+        /// Runs at this task when header and data may be changed. With a handler `org_cntr` is not used.
         pub shdlr: Option<SendHandler>,
         /// Its parameter.
         pub sinfo: *mut c_void,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A counter here.
+        /// The completion counter, in the memory of this task.
         pub cmpl_cntr: *mut Counter,
     }
 
@@ -134,21 +134,21 @@ pub mod transfer {
         pub flags: i32,
         /// The target.
         pub tgt: u32,
-        /// Where the data goes there.
+        /// Address at the target where the data goes.
         pub tgt_addr: i64,
-        /// Where it is here.
+        /// Address of the data at this task.
         pub org_addr: *mut c_void,
         /// Bytes.
         pub len: u64,
-        /// Runs here when the source may be changed; `org_cntr` is not used then.
+        /// Runs at this task when the source may be changed. With a handler `org_cntr` is not used.
         pub shdlr: Option<SendHandler>,
         /// Its parameter.
         pub sinfo: *mut c_void,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A counter here.
+        /// The completion counter, in the memory of this task.
         pub cmpl_cntr: *mut Counter,
     }
 
@@ -162,15 +162,15 @@ pub mod transfer {
         pub flags: i32,
         /// The target.
         pub tgt: u32,
-        /// Where the data goes here.
+        /// The places at this task where the data goes.
         pub org_vec: *mut Vector,
-        /// Where it is there: a [`Vector`] of this task with addresses of the target.
+        /// The places of the data at the target: a [`Vector`] of this task with addresses of the target.
         pub tgt_vec: *mut c_void,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A completion handler that runs here when the data is here; `org_cntr` is not used then.
+        /// A completion handler of this task, which runs when the data has arrived. With a handler `org_cntr` is not used.
         pub chndlr: Option<CompletionHandler>,
         /// Its parameter.
         pub cinfo: *mut c_void,
@@ -186,19 +186,19 @@ pub mod transfer {
         pub flags: i32,
         /// The target.
         pub tgt: u32,
-        /// Runs here when the source may be changed; `org_cntr` is not used then.
+        /// Runs at this task when the source may be changed. With a handler `org_cntr` is not used.
         pub shdlr: Option<SendHandler>,
         /// Its parameter.
         pub sinfo: *mut c_void,
-        /// Where the data is here.
+        /// The places of the data at this task.
         pub org_vec: *mut Vector,
-        /// Where it goes there: a [`Vector`] of this task with addresses of the target.
+        /// The places at the target where the data goes: a [`Vector`] of this task with addresses of the target.
         pub tgt_vec: *mut c_void,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A counter here.
+        /// The completion counter, in the memory of this task.
         pub cmpl_cntr: *mut Counter,
     }
 
@@ -218,17 +218,17 @@ pub mod transfer {
         pub uhdr_len: u32,
         /// The user header.
         pub uhdr: *mut c_void,
-        /// Runs here when header and data may be changed; `org_cntr` is not used then.
+        /// Runs at this task when header and data may be changed. With a handler `org_cntr` is not used.
         pub shdlr: Option<SendHandler>,
         /// Its parameter.
         pub sinfo: *mut c_void,
-        /// Where the data is.
+        /// The places of the data at this task.
         pub org_vec: *mut Vector,
-        /// Address of a counter there.
+        /// Address of the target counter, in the memory of the target.
         pub tgt_cntr: i64,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// A counter here.
+        /// The completion counter, in the memory of this task.
         pub cmpl_cntr: *mut Counter,
     }
 
@@ -244,22 +244,22 @@ pub mod transfer {
         pub tgt: u32,
         /// Bits of the variable: 32 or 64.
         pub size: u32,
-        /// Its address there.
+        /// Address of the variable at the target.
         pub tgt_var: i64,
-        /// One operand, or two of a comparison.
+        /// One operand; for a comparison two.
         pub in_val: *mut c_void,
-        /// Where the result goes here, or null.
+        /// Address at this task where the result goes, or null.
         pub prev_tgt_val: *mut c_void,
-        /// A counter here.
+        /// The origin counter, in the memory of this task.
         pub org_cntr: *mut Counter,
-        /// Runs here when the result is here; `org_cntr` is not used then.
+        /// Runs at this task when the result has arrived. With a handler `org_cntr` is not used.
         pub shdlr: Option<SendHandler>,
         /// Its parameter.
         pub sinfo: *mut c_void,
     }
 }
 
-/// Gives `transfer`, which goes to task `to`, the event that stands for a function, or, without one, for a counter.
+/// Runs `transfer`, which goes to task `to`, with an event for `function`, or, without a function, for `counter`.
 fn with_event(
     handle: Handle,
     to: u32,
@@ -283,10 +283,10 @@ fn with_event(
 
 /// `LAPI_Xfer`: the transfer that a union names. The codes are those of the direct call; [`codes::XFER_CMD`] for another type, or null.
 ///
-/// A send completion handler runs in this call if the source may be changed then, or in a call that makes progress, on its thread. It may
-/// not call what communicates or waits: [`codes::IN_HANDLER`]. It runs once in any case: if the target refuses the transfer or is lost, its
-/// `reason` is the code. The completion handler of a get runs as that of a message does, and does not run for a get that failed. If this call
-/// returns an error, or the panic of a handler comes out of it, neither runs.
+/// A send completion handler runs in this call if the source may be changed then, or in a call that makes progress, on its thread. In it,
+/// calls that communicate or wait fail with [`codes::IN_HANDLER`]. It runs once in any case: if the target refuses the transfer or is lost,
+/// its `reason` is the code. The completion handler of a get runs like that of a message, but does not run if the get failed. If this call
+/// returns an error, or the panic of another handler unwinds out of it, neither runs.
 ///
 /// # Safety
 /// `what` is null, or a valid pointer to the member that its type names, whose fields are as the direct call wants them. The functions may
@@ -303,8 +303,8 @@ unsafe fn run(handle: Handle, what: *const Xfer) -> Result<(), i32> {
     if what.is_null() {
         return Err(codes::XFER_CMD);
     }
-    // The object behind the pointer may be shorter than the union. SAFETY: the type is the first field of every member,
-    // which the caller guarantees to be valid.
+    // The object behind the pointer may be shorter than the union, so read the type alone.
+    // SAFETY: the type is the first field of every member; the caller guarantees that the member is valid.
     match unsafe { what.cast::<i32>().read() } {
         transfer::GET => {
             // SAFETY: as above.

@@ -2,9 +2,6 @@
 
 use super::purges::is_purged;
 use super::*;
-use crate::Simulated;
-use crate::transport::sim::Config;
-use crate::vocabulary::lapi::Job;
 use crate::vocabulary::lapi::domain::{barrier, fence_together, purges};
 
 /// Task 0 is in `Term`. Task 1 makes the parts of `Term`, so that both rounds have the same counts of sent messages, and the handler of a message
@@ -106,29 +103,4 @@ fn term_made_again_does_not_wait_for_handlers_before_it_joins_the_others() {
         assert_eq!(all[1], 0, "task 0 has a handler that runs");
         assert_eq!(raw::term(handle), codes::SUCCESS);
     });
-}
-
-/// A task that leaves the barrier of `Init` sooner gets data of one that is in it.
-#[test]
-fn a_get_right_after_init_is_answered() {
-    static HERE: AtomicU64 = AtomicU64::new(7);
-    for seed in 1..=20 {
-        let ran = Simulated::new(Config::new(3, seed).wild()).build(|builder| {
-            let job = Job::start(builder).expect("starts");
-            for _ in 0..3 {
-                let handle = job.init().expect("makes a handle");
-                let (mut here, arrived) = (0u64, Counter::new());
-                let (from, to) = (HERE.as_ptr().cast_const().cast(), (&raw mut here).cast());
-                let other = port::enter(handle).map(|domain| (domain.world.rank() + 1) % 3).expect("a handle");
-                // SAFETY: both are variables of this process, and this one stays until the data is in it.
-                let got = unsafe { raw::get(handle, other as u32, 8, from, to, null(), &arrived) };
-                assert_eq!(got, codes::SUCCESS);
-                // SAFETY: a valid counter.
-                assert_eq!(unsafe { raw::waitcntr(handle, &arrived, 1, null_mut()) }, codes::SUCCESS, "seed {seed}");
-                assert_eq!((here, raw::term(handle)), (7, codes::SUCCESS));
-            }
-            job.finish().expect("finishes");
-        });
-        ran.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
 }
