@@ -167,7 +167,8 @@ fn a_purge_ends_the_barriers_of_exchanges() {
 /// The barrier of a call that is followed by an exchange has told task 1 of its only round: task 1 waits in the exchange.
 #[test]
 fn no_other_call_takes_the_place_of_one_for_which_others_wait_in_an_exchange() {
-    let calls: [(Collective, fn(&Lapi) -> i32); 3] = [
+    type Call = fn(&Lapi) -> i32;
+    let calls: [(Collective, Call); 3] = [
         (Collective::AddressInit, |lapi| {
             let mut table = [0; 2];
             // SAFETY: the table has room for two values.
@@ -192,7 +193,7 @@ fn no_other_call_takes_the_place_of_one_for_which_others_wait_in_an_exchange() {
                     is_told = left.is_told;
                     traffic.leave_behind(left);
                 }
-                let gfence: fn(&Lapi) -> i32 = |lapi| raw::gfence(lapi.number());
+                let gfence: Call = |lapi| raw::gfence(lapi.number());
                 let others =
                     calls.into_iter().filter(|(other, _)| *other != ended).chain([(Collective::Gfence, gfence)]);
                 for (other, call) in others {
@@ -239,7 +240,8 @@ fn collective_calls_that_differ_are_errors_at_all_tasks() {
 #[test]
 fn a_purge_before_the_first_wait_of_a_collective_call_ends_it() {
     type Since = fn(Handle, u64) -> Result<(), i32>;
-    let calls: [(Since, fn(Handle) -> i32); 2] = [(raw::gfence_since, raw::gfence), (raw::term_since, raw::term)];
+    type Call = fn(Handle) -> i32;
+    let calls: [(Since, Call); 2] = [(raw::gfence_since, raw::gfence), (raw::term_since, raw::term)];
     let begin = Barrier::new(2);
     for len in [0, LONG_DATA] {
         run(2, |lapi| {
