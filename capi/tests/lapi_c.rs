@@ -69,6 +69,12 @@ fn a_place_outside_memory_is_an_error_at_both_ends() {
 }
 
 #[test]
+fn l46_places_that_do_not_fit_are_told_to_both_error_handlers() {
+    let done = program("misuse").launched(2, &["unsuited"]).expect_success();
+    assert_eq!(done.stdout, "unsuited: an error at both ends\n", "{done:#?}");
+}
+
+#[test]
 fn a_task_without_memory_is_told_so() {
     let program = program("misuse");
     for tasks in 1..=2 {
@@ -142,7 +148,7 @@ fn the_address_sanitizer_finds_nothing() {
         program.on_each(Program::launched, &[2], &[], |tasks| format!("{name}: {tasks} tasks"));
     }
     let misuse = compile("cc", &flags, "lapi_misuse.c", Link::Shared);
-    for way in ["unset", "place"] {
+    for way in ["unset", "place", "unsuited"] {
         assert_eq!(misuse.launched(2, &[way]).expect_success().stdout, format!("{way}: an error at both ends\n"));
     }
     let guides = compile("cc", &flags, "../../../docs/programs/lapi.c", Link::Shared);

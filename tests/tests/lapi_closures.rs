@@ -3,10 +3,11 @@
 mod fixture;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,8 +23,10 @@ use fixture::Case;
 const LIMIT: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// This thread gets no memory in pieces of so many bytes or more.
-    static LEAST_REFUSED: Cell<usize> = const { Cell::new(usize::MAX) };
+    /// This thread gets no memory in pieces of so many bytes, from the first number to the one before the second.
+    static REFUSED: Cell<(usize, usize)> = const { Cell::new((usize::MAX, usize::MAX)) };
+    /// For handlers on the thread of the task.
+    static OF_THREAD: RefCell<Option<Rc<Lapi>>> = const { RefCell::new(None) };
 }
 
 /// The system's memory, as far as a thread gets it.
@@ -32,7 +35,7 @@ struct Limited;
 impl Limited {
     fn gives(size: usize) -> bool {
         // Fails in a thread that ends, which is not limited.
-        LEAST_REFUSED.try_with(Cell::get).map_or(true, |least| size < least)
+        REFUSED.try_with(Cell::get).map_or(true, |(least, end)| !(least..end).contains(&size))
     }
 }
 
@@ -458,6 +461,51 @@ fn a_handler_enters_no_collective_by_a_number() {
     });
 }
 
+/// A handler that runs on the thread of its task finds the job there. Its calls that wait are refused.
+#[test]
+fn a_handler_waits_by_no_value_of_its_thread() {
+    run("a value of the thread", |builder| {
+        let lapi = Rc::new(Lapi::start(builder).expect("starts"));
+        OF_THREAD.set(Some(Rc::clone(&lapi)));
+        let (me, n) = (lapi.rank(), lapi.size());
+        // SAFETY: no handler uses it.
+        let handle = unsafe { lapi.handle() };
+        // Where there are threads, one of its own runs closures that are not inline in interrupt mode.
+        raw::senv(handle, raw::query::INTERRUPT_SET, 0);
+        let bell = lapi.bell().expect("makes a bell");
+        let found: Arc<Mutex<Vec<_>>> = Arc::default();
+        for (index, inline) in [(1, false), (2, true)] {
+            let found = Arc::clone(&found);
+            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+                let found = Arc::clone(&found);
+                let tries = move |_: &HandlerContext<'_>, _: Landed| {
+                    let Some(lapi) = OF_THREAD.with_borrow(Option::clone) else { return };
+                    let codes = [
+                        lapi.bell().err(),
+                        lapi.wait(&Counter::new(), 1).err(),
+                        lapi.wait_bell(bell, 1).err(),
+                        lapi.wait_completion(&Completion::new()).err(),
+                    ];
+                    found.lock().expect("no panic").extend(codes);
+                };
+                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
+            };
+            lapi.handler(index, handler).expect("an index of the table");
+        }
+        lapi.gfence().expect("all have registered");
+        let done = Arc::new(Counter::new());
+        for index in [1, 2] {
+            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
+        }
+        assert_eq!(lapi.wait(&done, 2), Ok(0));
+        lapi.gfence().expect("all tasks have waited for their handlers");
+        let found = std::mem::take(&mut *found.lock().expect("no panic"));
+        assert!(found.len() >= 4 && found.iter().all(|code| *code == Some(Code(codes::IN_HANDLER))), "{found:?}");
+        OF_THREAD.set(None);
+        Rc::into_inner(lapi).expect("no handler runs").finish().expect("finishes");
+    });
+}
+
 /// The task that is asked for places has no memory to send them: both are told, no counter moves, and the fence ends.
 #[test]
 fn places_for_which_the_target_has_no_memory_are_an_error_at_both_ends() {
@@ -498,9 +546,9 @@ fn places_for_which_the_target_has_no_memory_are_an_error_at_both_ends() {
         watchdog::at("what is missing");
         let (mut told, mut asked) = (0, false);
         while told < 2 {
-            LEAST_REFUSED.set(4096);
+            REFUSED.set((4096, usize::MAX));
             let code = raw::probe(handle);
-            LEAST_REFUSED.set(usize::MAX);
+            REFUSED.set((usize::MAX, usize::MAX));
             if code != codes::SUCCESS {
                 let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
                 assert_eq!((code, what, task), (codes::MEMORY_EXHAUSTED, What::Get, Some(1 - me)), "{text}");
@@ -574,28 +622,35 @@ fn a_list_of_places_for_which_there_is_no_memory_is_an_error() {
         // SAFETY: the places stay until the fence.
         let get = || unsafe { raw::getv(handle, other as u32, &there, &to, null(), &counter) };
         watchdog::at("without memory");
-        LEAST_REFUSED.set(LEAST);
+        REFUSED.set((LEAST, usize::MAX));
         assert_eq!(get(), codes::MEMORY_EXHAUSTED);
+        REFUSED.set((usize::MAX, usize::MAX));
         lapi.gfence().expect("nothing was asked for");
-        meet.wait();
-        let (handler, uhdr) = (std::ptr::without_provenance(2), (&raw const named).cast());
-        // SAFETY: the places stay until the fence.
-        let sent = unsafe { raw::amsendv(handle, other as u32, handler, uhdr, 8, &own, null(), &counter, &counter) };
-        assert_eq!(sent, codes::SUCCESS);
-        // As the origin, and as the target of the other task.
-        let mut told = 0;
-        while told < 2 {
-            let code = raw::probe(handle);
-            if code != codes::SUCCESS {
-                let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
-                assert_eq!((code, what, task), (codes::MEMORY_EXHAUSTED, What::Message, Some(other)), "{text}");
-                assert!(text.contains("has no memory for 240000 bytes"), "{text}");
-                told += 1;
+        // The list of the places, and the lists of lengths and addresses that came with the message.
+        for refused in [(LEAST, usize::MAX), (8 * PLACES, 8 * PLACES + 1)] {
+            meet.wait();
+            let (handler, uhdr) = (std::ptr::without_provenance(2), (&raw const named).cast());
+            // SAFETY: the places stay until the fence.
+            let sent =
+                unsafe { raw::amsendv(handle, other as u32, handler, uhdr, 8, &own, null(), &counter, &counter) };
+            assert_eq!(sent, codes::SUCCESS);
+            meet.wait();
+            REFUSED.set(refused);
+            // As the origin, and as the target of the other task.
+            let mut told = 0;
+            while told < 2 {
+                let code = raw::probe(handle);
+                if code != codes::SUCCESS {
+                    let Failure { what, task, text, .. } = Failure::last(code).expect("it has a text");
+                    assert_eq!((code, what, task), (codes::MEMORY_EXHAUSTED, What::Message, Some(other)), "{text}");
+                    assert!(text.contains("has no memory for 240000 bytes"), "{text}");
+                    told += 1;
+                }
             }
+            meet.wait();
+            REFUSED.set((usize::MAX, usize::MAX));
+            lapi.gfence().expect("nothing is under way");
         }
-        meet.wait();
-        LEAST_REFUSED.set(usize::MAX);
-        lapi.gfence().expect("nothing is under way");
         assert_eq!((counter.value(), here.iter().all(|word| *word == 0)), (0, true));
         watchdog::at("with memory");
         assert_eq!(get(), codes::SUCCESS);

@@ -159,13 +159,19 @@ fn end(handle: Handle) -> i32 {
 /// Tells the error handler, if there is one, that a call is about to return the code of an earlier message or a lost task. Returns the code.
 #[inline(always)]
 pub(super) fn told(handle: Handle, code: i32) -> i32 {
-    if code == codes::SUCCESS { code } else { tell(handle, code) }
+    if code == codes::SUCCESS { code } else { tell(handle, code, is_late(code)) }
+}
+
+/// As [`told`], of a call without vectors: the code of a vector is that of an earlier message, whose header handler has named places that do
+/// not fit.
+#[inline(always)]
+pub(super) fn told_without_vectors(handle: Handle, code: i32) -> i32 {
+    if code == codes::SUCCESS { code } else { tell(handle, code, is_late(code) || is_of_places(code)) }
 }
 
 #[cold]
-#[inline(never)]
-fn tell(handle: Handle, code: i32) -> i32 {
-    let is_late = matches!(
+fn is_late(code: i32) -> bool {
+    matches!(
         code,
         codes::NO_HNDLR_SET
             | codes::MEMORY_EXHAUSTED
@@ -173,7 +179,29 @@ fn tell(handle: Handle, code: i32) -> i32 {
             | codes::HANDLER_PANICKED
             | codes::BAD_ADDRESS
             | codes::RUNTIME
-    );
+    )
+}
+
+#[cold]
+fn is_of_places(code: i32) -> bool {
+    matches!(
+        code,
+        codes::VEC_NUM_DIFF
+            | codes::VEC_TYPE_DIFF
+            | codes::VEC_LEN_DIFF
+            | codes::TGT_VEC_ADDR
+            | codes::TGT_VEC_LEN
+            | codes::TGT_VEC_NULL
+            | codes::TGT_VEC_TYPE
+            | codes::TGT_EXTENT
+            | codes::TGT_STRIDE
+            | codes::STRIDE_TGT_ADDR_NULL
+    )
+}
+
+#[cold]
+#[inline(never)]
+fn tell(handle: Handle, code: i32, is_late: bool) -> i32 {
     // Pairs with the Release in `start`.
     let handler = ERROR_HANDLER.load(Ordering::Acquire);
     if is_late && handler != 0 {
@@ -196,5 +224,5 @@ calls! {
         unsafe { start(handle, info) }.err().unwrap_or(codes::SUCCESS)
     }
 
-    term = LAPI_Term, PLAPI_Term(handle: Handle) { told(handle, end(handle)) }
+    term = LAPI_Term, PLAPI_Term(handle: Handle) { told_without_vectors(handle, end(handle)) }
 }

@@ -6,7 +6,7 @@ use bellwether_runtime::vocabulary::lapi::raw::{self, Handle};
 use bellwether_runtime::vocabulary::lapi::{Failure, codes};
 
 use super::calls;
-use super::life::told;
+use super::life::told_without_vectors;
 
 /// `LAPI_MAX_ERR_STRING`.
 const TEXT_ROOM: usize = 160;
@@ -37,7 +37,9 @@ calls! {
         unsafe { raw::qenv(handle, query, value) }
     }
 
-    senv = LAPI_Senv, PLAPI_Senv(handle: Handle, query: c_int, value: c_int) { raw::senv(handle, query, value) }
+    senv = LAPI_Senv, PLAPI_Senv(handle: Handle, query: c_int, value: c_int) {
+        told_without_vectors(handle, raw::senv(handle, query, value))
+    }
 
     msg_string = LAPI_Msg_string, PLAPI_Msg_string(code: c_int, room: *mut c_void) {
         // SAFETY: the caller guarantees that it is null, or has room for `LAPI_MAX_ERR_STRING` bytes.
@@ -58,12 +60,12 @@ calls! {
 
     address_init = LAPI_Address_init, PLAPI_Address_init(handle: Handle, mine: *mut c_void, table: *mut *mut c_void) {
         // SAFETY: the caller guarantees that it is null, or has room for an address of each task; addresses have 64 bits.
-        told(handle, unsafe { raw::address_init(handle, mine as u64, table.cast()) })
+        told_without_vectors(handle, unsafe { raw::address_init(handle, mine as u64, table.cast()) })
     }
 
     address_init64 = LAPI_Address_init64, PLAPI_Address_init64(handle: Handle, mine: u64, table: *mut u64) {
         // SAFETY: the caller guarantees that it is null, or has room for a value of each task.
-        told(handle, unsafe { raw::address_init(handle, mine, table) })
+        told_without_vectors(handle, unsafe { raw::address_init(handle, mine, table) })
     }
 
     addr_set = LAPI_Addr_set, PLAPI_Addr_set(handle: Handle, address: *mut c_void, index: c_int) {

@@ -441,6 +441,43 @@ static void on_error(lapi_handle_t *handle, int *code, lapi_err_t *kind, int *ta
     told_code = *code, told_times++;
 }
 
+static void *places_of_target[1];
+static ulong lengths_of_target[1] = {4};
+static lapi_vec_t too_short = {LAPI_GEN_IOVECTOR, 1, places_of_target, lengths_of_target};
+
+static lapi_vec_t *name_too_short(lapi_handle_t *handle, void *uhdr, uint *uhdr_len, ulong *len, compl_hndlr_t **then,
+                                  void **parameter) {
+    (void)handle, (void)uhdr, (void)uhdr_len, (void)len, (void)then, (void)parameter;
+    return &too_short;
+}
+
+/* L46: places that do not fit the message are an error at both ends, of which both error handlers are told. */
+static void unsuited(void) {
+    int code = LAPI_SUCCESS, i;
+    void *places[1] = {bytes};
+    ulong lengths[1] = {8};
+    lapi_vec_t vector = {LAPI_GEN_IOVECTOR, 1, NULL, NULL};
+    lapi_info_t info;
+    vector.info = places, vector.len = lengths, places_of_target[0] = bytes;
+    memset(&info, 0, sizeof info);
+    info.err_hndlr = on_error;
+    OK(LAPI_Init(&hndl, &info));
+    me = query(TASK_ID), n = query(NUM_TASKS), next = (me + 1) % n;
+    OK(LAPI_Addr_set(hndl, (void *)name_too_short, 5));
+    at(0, NULL);
+    if (me == 0)
+        OK(LAPI_Amsendv(hndl, next, (void *)5, NULL, 0, &vector, NULL, NULL, NULL));
+    for (i = 0; i < 20000 && code == LAPI_SUCCESS; i++) {
+        code = LAPI_Probe(hndl);
+        pause_ms(1);
+    }
+    CHECK(code == LAPI_ERR_VEC_LEN_DIFF && told_code == code && told_times == 1);
+    fence_all();
+    OK(LAPI_Term(hndl));
+    if (me == 0)
+        printf("unsuited: an error at both ends\n");
+}
+
 /* L54: an index that is not set at the target is an error at both ends, and no jump. */
 static void unset(void) {
     int code = LAPI_SUCCESS, i, seen = 0, all;
@@ -565,6 +602,8 @@ int main(int argc, char **argv) {
     counter.cntr = other.cntr = third.cntr = 3;
     if (argc == 2 && strcmp(argv[1], "unset") == 0)
         unset();
+    else if (argc == 2 && strcmp(argv[1], "unsuited") == 0)
+        unsuited();
     else if (argc == 2 && strcmp(argv[1], "lost") == 0)
         lost();
     else if (argc == 2 && strcmp(argv[1], "start") == 0)

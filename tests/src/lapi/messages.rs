@@ -312,20 +312,18 @@ pub(super) fn l12(task: &Task) {
         gfence(handle);
         let replies = lock(&seen).calls.iter().filter(|call| call.header == header(0, 2)).count();
         assert_eq!(replies, 1, "of task {me}");
-        if !task.virtual_time {
-            let sent = header(THEN | INLINE | CALL, 3);
-            ok(send(handle, next, TAKE, &sent, &[], [null(), null(), &completion]), "calls");
-            wait(handle, &completion, 1, "an inline handler that calls");
-            gfence(handle);
-            let mut expected = REFUSED;
-            expected[6] = codes::SUCCESS;
-            expected[7] = if n > 1 { codes::INVALID_SEND_REPLY_TGT } else { codes::SUCCESS };
-            let seen = lock(&seen);
-            assert_eq!(seen.done_codes[1..], expected, "it may neither wait nor enter a collective");
-            // The other messages have a header.
-            let sent = seen.calls.iter().filter(|call| call.header_len == 0).count();
-            assert_eq!(sent, if n > 1 { 1 } else { 2 }, "nothing of what was refused");
-        }
+        let sent = header(THEN | INLINE | CALL, 3);
+        ok(send(handle, next, TAKE, &sent, &[], [null(), null(), &completion]), "calls");
+        wait(handle, &completion, 1, "an inline handler that calls");
+        gfence(handle);
+        let mut expected = REFUSED;
+        expected[6] = codes::SUCCESS;
+        expected[7] = if n > 1 { codes::INVALID_SEND_REPLY_TGT } else { codes::SUCCESS };
+        let seen = lock(&seen);
+        assert_eq!(seen.done_codes[1..], expected, "it may neither wait nor enter a collective");
+        // The other messages have a header.
+        let sent = seen.calls.iter().filter(|call| call.header_len == 0).count();
+        assert_eq!(sent, if n > 1 { 1 } else { 2 }, "nothing of what was refused");
     });
 }
 

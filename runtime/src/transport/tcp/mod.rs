@@ -48,6 +48,7 @@ use super::lock::Mutex;
 use super::memory::Registry;
 use super::port;
 use super::stream::FlowLimits;
+use crate::membership::JobMemory;
 use crate::membership::interfaces::{self as host_interfaces, HostInterface};
 use crate::secret::{self, handshake};
 
@@ -114,6 +115,8 @@ struct Inner {
     rank: u32,
     ranks: usize,
     key: JobKey,
+    /// That of the job.
+    roster: Option<Arc<JobMemory>>,
     /// Listen on this address only.
     only: Option<IpAddr>,
     addresses: Vec<IpAddr>,
@@ -196,15 +199,18 @@ impl Offer {
 }
 
 impl Device {
-    /// TCP for `rank` of `ranks` ranks, which all know `key`.
+    /// TCP for `rank` of `job`. An interface that closes waits for no rank that has ended by the roster.
     ///
     /// # Errors
     /// A sentence for people.
-    pub fn new(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer) -> Result<Device, String> {
+    pub fn new(rank: usize, job: &Arc<JobMemory>, offer: &Offer) -> Result<Device, String> {
         let times = Times { stopped: offer.stopped, ..TUNING.times };
-        Device::with(rank, ranks, key, offer, Tuning { times, ..TUNING })
+        let mut device = Device::with(rank, job.ranks(), job.key(), offer, Tuning { times, ..TUNING })?;
+        Arc::get_mut(&mut device.0).expect("it was just made").roster = Some(Arc::clone(job));
+        Ok(device)
     }
 
+    /// TCP for `rank` of `ranks` ranks, which all know `key`.
     fn with(rank: usize, ranks: usize, key: [u8; KEY], offer: &Offer, tuning: Tuning) -> Result<Device, String> {
         if ranks > address::RANKS {
             return Err(format!("{ranks} ranks: over TCP there can be {}", address::RANKS));
@@ -227,6 +233,7 @@ impl Device {
             rank: rank as u32,
             ranks,
             key: if offer.encrypts { key.encrypting() } else { key },
+            roster: None,
             only,
             addresses,
             resource: offer.resource(),
@@ -251,7 +258,8 @@ impl Device {
         let address = Address { rank, interface, nonce, stack: inner.stack, port, hosts };
         let own = Own { address, number: address.peer() };
         let calls = calls::Calls::new(listener)?;
-        let state = State::new(inner.tuning, Arc::clone(&inner.registry), own, inner.key.clone(), calls)?;
+        let (registry, key, roster) = (Arc::clone(&inner.registry), inner.key.clone(), inner.roster.clone());
+        let state = State::new(inner.tuning, registry, own, key, roster, calls)?;
         TcpWire::open(state, number)
     }
 

@@ -24,8 +24,7 @@ impl Provider for Interfaces {
     }
 
     fn open(setup: Setup<'_>, offer: Offer) -> Result<Self::Domain, String> {
-        let job = &setup.place.job;
-        let device = Device::new(setup.place.rank, job.ranks(), job.key(), &offer)?;
+        let device = Device::new(setup.place.rank, &setup.place.job, &offer)?;
         device.open(&offer.resource()).map_err(|error| error.to_string())
     }
 }

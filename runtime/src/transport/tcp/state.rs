@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::address::Address;
+use super::address::{Address, rank_of};
 use super::calls::Calls;
 use super::core::Core;
 use super::handshake::{Established, Hello};
@@ -14,6 +14,8 @@ use super::peer::Tuning;
 use super::secret::JobKey;
 use super::sockets::{self, Interest, Moved, Set};
 use super::spread::Spread;
+use crate::error::Loss;
+use crate::membership::JobMemory;
 use crate::transport::error::Error;
 use crate::transport::memory::Registry;
 
@@ -59,6 +61,8 @@ pub struct State {
     pub calls: Calls,
     pub own: Own,
     key: JobKey,
+    /// Tells which ranks have ended; `None` outside of a job.
+    roster: Option<Arc<JobMemory>>,
     sockets: HashMap<u32, Socket, std::hash::BuildHasherDefault<Spread>>,
     /// The sockets, for the thread that waits for frames.
     pub data: Set,
@@ -74,12 +78,20 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(tuning: Tuning, registry: Arc<Registry>, own: Own, key: JobKey, calls: Calls) -> std::io::Result<State> {
+    pub fn new(
+        tuning: Tuning,
+        registry: Arc<Registry>,
+        own: Own,
+        key: JobKey,
+        roster: Option<Arc<JobMemory>>,
+        calls: Calls,
+    ) -> std::io::Result<State> {
         Ok(State {
             core: Core::new(tuning, registry),
             calls,
             own,
             key,
+            roster,
             sockets: HashMap::default(),
             data: Set::new()?,
             bursts: Vec::new(),
@@ -433,9 +445,19 @@ impl State {
         self.core.peers.values_mut().for_each(|peer| peer.link.disconnect());
     }
 
-    /// Whether any frame is not acknowledged yet. Asks the peers for acknowledgements.
+    /// Whether a rank has ended, and not in good order: its interfaces make no connection any more.
+    fn has_ended(&self, rank: u32) -> bool {
+        let loss = self.roster.as_ref().and_then(|job| job.loss(rank as usize));
+        loss.is_some_and(|loss| loss != Loss::Left)
+    }
+
+    /// Whether any frame is not acknowledged yet that its peer may still take. Asks the peers for acknowledgements.
     pub fn is_owed(&mut self) -> bool {
-        let waits = |(_, peer): &(&u32, &super::peer::Peer)| peer.lost.is_none() && !peer.is_settled();
+        let waits = |(number, peer): &(&u32, &super::peer::Peer)| {
+            // Nobody here can call a peer that only called, as contexts do: no refused call tells that it is gone.
+            let may_take = || peer.link.is_connected() || !self.has_ended(rank_of(**number));
+            peer.lost.is_none() && !peer.is_settled() && may_take()
+        };
         let numbers: Vec<u32> = self.core.peers.iter().filter(waits).map(|(number, _)| *number).collect();
         for number in &numbers {
             let peer = self.core.peer(*number);

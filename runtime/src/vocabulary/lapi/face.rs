@@ -12,7 +12,7 @@ use super::poll::wait_or_purged;
 use super::send::{self, Keep};
 use super::signal::Signal;
 use super::types::Handle;
-use super::{Counter, LOC_ADDRTBL_SZ, codes, domain, port};
+use super::{Counter, LOC_ADDRTBL_SZ, codes, domain, port, queue};
 use crate::error::{Error, Result};
 use crate::world::Builder;
 
@@ -141,6 +141,7 @@ impl Lapi {
     /// # Errors
     /// The code of a message's error; [`codes::PEER_LOST`]; [`codes::TGT_PURGED`] if another thread purges a task meanwhile.
     pub fn wait(&self, counter: &Counter, value: i32) -> Result<i32, Code> {
+        queue::check_no_closure(self.handle).map_err(Code)?;
         let domain = domain::enter_outside(self.handle).map_err(Code)?;
         let purges = domain.purges.get();
         wait_or_purged(domain, counter, value, purges).map_err(Code)

@@ -1,8 +1,8 @@
 //! LAPI's calls as C has them: codes, handles by value, raw pointers.
 //!
 //! Every function returns a code of [`codes`]. If a call refuses an argument, nothing was sent and no counter moved. Calls that make
-//! progress also return, once, the code of another message that failed; the event that they wait for may still come. If a [`putv`] fails
-//! while it sends, it may have sent some of its parts.
+//! progress also return, once, the code of another message that failed; the event that they wait for may still come. Each call returns one:
+//! 64 failures wait for later calls, and those beyond are dropped. If a [`putv`] fails while it sends, it may have sent some of its parts.
 
 use std::ffi::c_void;
 

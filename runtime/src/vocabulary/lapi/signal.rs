@@ -9,7 +9,7 @@ use super::face::{Code, Lapi};
 use super::failure::{Failure, What};
 use super::queue::Finish;
 use super::traffic::Collective;
-use super::{Counter, codes, kind};
+use super::{Counter, codes, kind, queue};
 use crate::error::{Error, Result};
 use crate::world::{Completion, Event as Outcome, World};
 
@@ -96,6 +96,7 @@ impl Lapi {
     /// [`Lapi::gfence`].
     pub fn bell(&self) -> Result<Bell, Code> {
         // The allocation holds the port while it waits, so it begins only when all tasks are in this call.
+        queue::check_outside(self.number()).map_err(Code)?;
         super::domain::barrier(self.number(), Collective::Bell).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let bell = domain.exchange(World::bell).map_err(Code)?;
@@ -109,6 +110,7 @@ impl Lapi {
     /// # Errors
     /// As [`Lapi::wait`]; [`codes::HNDL_INVALID`] for a bell of another job.
     pub fn wait_bell(&self, bell: Bell, rings: u64) -> Result<u64, Code> {
+        queue::check_no_closure(self.number()).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         if bell.handle != domain.handle {
             return Err(Code(codes::HNDL_INVALID));
@@ -127,6 +129,7 @@ impl Lapi {
     /// # Errors
     /// As [`Lapi::wait`]. If an event of `completion` failed, [`codes::RUNTIME`]; [`Code::failure`] has the text.
     pub fn wait_completion(&self, completion: &Completion) -> Result<(), Code> {
+        queue::check_no_closure(self.number()).map_err(Code)?;
         let domain = enter_outside(self.number()).map_err(Code)?;
         let purges = domain.purges.get();
         let waited = wait(domain, "waiting for a completion", |domain| match completion.outcome() {

@@ -6,7 +6,7 @@
 //! `Amsendv` tells the target its places, and carries its data if that is short. Otherwise the target asks for the parts once its header
 //! handler has named the places there.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -106,6 +106,15 @@ impl Domain {
         group.asked += group.rest.iter().take(count).map(|piece| piece.2).sum::<u64>();
         group.rest.drain(..count).flat_map(|(from, place, len)| [from, place, len]).flat_map(u64::to_ne_bytes).collect()
     }
+}
+
+/// The numbers that `bytes` are, with room for `more`.
+fn numbers(bytes: &[u8], more: usize) -> Result<Vec<u64>, TryReserveError> {
+    let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+    let mut numbers = Vec::new();
+    numbers.try_reserve_exact(words.len() + more)?;
+    numbers.extend(words);
+    Ok(numbers)
 }
 
 /// All pieces in a list.
@@ -685,13 +694,20 @@ impl Domain {
         let ([handler, event, count, what, uhdr_len], _) = words::<5>(header)?;
         let (kind, is_short) = ((what & 0xFF) as i32, what >> 8 == 1);
         let list = (count as usize).checked_mul(8)?;
-        let numbers = |bytes: &[u8]| -> Vec<u64> {
-            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect()
+        let refuse = |code: i32, detail: u64| {
+            self.tell_refused(from, None, Refusal::new(code, What::Message, detail));
+            drop(Unwound { domain: self, finish, event, asks: !is_short, code });
+            Some(())
         };
         let (lengths, rest) = bytes.split_at_checked(list)?;
         let (addresses, rest) = rest.split_at_checked(if is_short { 0 } else { list })?;
         let (uhdr, data) = rest.split_at_checked(uhdr_len as usize)?;
-        let (lengths, mut addresses) = (numbers(lengths), numbers(addresses));
+        // The header handler may change the lengths that it is shown. Those of a short message have addresses below.
+        let (Ok(lengths), Ok(mut shown), Ok(mut addresses)) =
+            (numbers(lengths, 0), numbers(lengths, 0), numbers(addresses, if is_short { count as usize } else { 0 }))
+        else {
+            return refuse(codes::MEMORY_EXHAUSTED, 3 * list as u64);
+        };
         let total = lengths.iter().try_fold(0u64, |total, len| total.checked_add(*len))?;
         if uhdr.len() > MAX_UHDR_SZ || is_short && data.len() as u64 != total {
             return None;
@@ -701,11 +717,6 @@ impl Domain {
             let mut next = data.as_ptr() as u64;
             addresses.extend(lengths.iter().map(|len| (next, next += len).0));
         }
-        let refuse = |code: i32, detail: u64| {
-            self.tell_refused(from, None, Refusal::new(code, What::Message, detail));
-            drop(Unwound { domain: self, finish, event, asks: !is_short, code });
-            Some(())
-        };
         let address =
             if handler < LOC_ADDRTBL_SZ as u64 { self.entries.table[handler as usize].get() } else { handler as usize };
         // A closure, which has no address, takes no vectors.
@@ -715,7 +726,7 @@ impl Domain {
         let mut place = [MaybeUninit::<u64>::uninit(); MAX_UHDR_SZ / 8];
         // SAFETY: the place has as many bytes.
         unsafe { std::ptr::copy_nonoverlapping(uhdr.as_ptr(), place.as_mut_ptr().cast(), uhdr.len()) };
-        let (mut handle, mut header_len, mut shown) = (self.handle, uhdr.len() as u32, lengths.clone());
+        let (mut handle, mut header_len) = (self.handle, uhdr.len() as u32);
         let (mut then, mut parameter) = (None, std::ptr::null_mut());
         let unwound = Unwound { domain: self, finish, event, asks: !is_short, code: codes::HANDLER_PANICKED };
         let vector: *mut Vector = {

@@ -12,6 +12,8 @@ use super::address::Address;
 use super::calls::STRANGERS;
 use super::handshake::{HELLO, Hello, NONCE, Position};
 use super::*;
+use crate::error::Loss;
+use crate::settings::Settings;
 use crate::transport::conformance::wait;
 use crate::transport::{
     AtomicOp, Completion, Directions, Domain as _, Endpoint as _, Events, Flush, Interface as _, InterfaceOptions, Iov,
@@ -374,6 +376,27 @@ fn a_break_that_a_flush_finds_wakes_the_thread() {
     ends[0].device.kill();
 }
 
+/// The rank called, and nobody here knows where it could be called: so it is with the contexts of other ranks.
+#[test]
+fn a_rank_that_has_ended_keeps_no_interface_from_closing() {
+    let offer = offer(None).expect("an interface");
+    for (loss, waits) in [(Loss::Left, true), (Loss::Signaled(9), false)] {
+        let job = Arc::new(JobMemory::create(2, &Settings::default()).expect("a job"));
+        let ends = [0, 1].map(|rank| End::open(Device::new(rank, &job, &offer).expect("two ranks")));
+        let to = ends[1].connect(&ends[0]);
+        assert_eq!(to.am_short(0, 0, &[]), Ok(()));
+        wait("a flush", || to.flush(Flush::REMOTE, None) == Ok(Posted::Done), || turn(&ends));
+        let mut state = ends[0].shared().lock();
+        assert!(state.core.peer(1).address.is_none());
+        // Under the lock nothing comes that acknowledges it, as if the rank had been killed.
+        state.core.peer(1).link.push(&frame::Body::Taken(1), None, link::NO_POST);
+        job.mark_lost(1, loss);
+        assert!(state.is_owed(), "{loss:?}: it may take what a connection carries");
+        state.broken(1, Instant::now());
+        assert_eq!(state.is_owed(), waits, "{loss:?}");
+    }
+}
+
 /// Two ends, and a word of the second end that the first can put to.
 struct Served {
     ends: [End; 2],
@@ -571,7 +594,7 @@ fn is_refused(ends: &[End; 2]) {
 fn another_job_reaches_nothing() {
     is_refused(&[0, 1].map(|rank| {
         let offer = offer(None).expect("an interface");
-        End::open(Device::new(rank, 2, [rank as u8; KEY], &offer).expect("opens"))
+        End::open(Device::with(rank, 2, [rank as u8; KEY], &offer, TUNING).expect("opens"))
     }));
 }
 
@@ -599,7 +622,7 @@ fn an_interface_that_is_not_there_is_named() {
     let refused = offer(Some("nonesuch0")).expect_err("no such interface");
     assert!(refused.contains("nonesuch0") && refused.contains("lo"), "{refused}");
     let forced = offer(Some("lo")).expect("the loopback interface");
-    let device = Device::new(0, 1, [0; KEY], &forced).expect("opens");
+    let device = Device::with(0, 1, [0; KEY], &forced, TUNING).expect("opens");
     let address = Address::decode(&End::open(device).interface.address()).expect("its own");
     assert!(address.targets(address.stack).iter().all(|target| target.ip().is_loopback()));
 }
