@@ -146,6 +146,9 @@ impl Patience {
 /// Polls without result before a pause instruction is put between them. Chosen: more than a peer on this node takes to answer.
 const EAGER: u32 = 500;
 
+/// Polls of a wait with a time limit between readings of the clock. Chosen: far less time than any useful limit.
+const LIMIT_ROUNDS: u32 = 256;
+
 /// Polls over a network between readings of the clock. Chosen: a reading costs as much as an empty poll.
 const REMOTE_ROUNDS: u32 = 16;
 
@@ -208,10 +211,9 @@ impl Engine {
         }
         let mut begun = None;
         loop {
-            if self.wait_awake::<TELL>(limit.is_some(), &mut ready)? {
+            if self.wait_awake::<TELL>(limit, &mut begun, &mut ready)? {
                 return Ok(());
             }
-            // Reading the clock costs as much as a poll, so a short wait never reads it.
             let limit = limit.map(|limit| (limit, *begun.get_or_insert_with(Instant::now)));
             if self.wait_long::<TELL>(doing, limit, &mut ready)? {
                 return Ok(());
@@ -219,15 +221,26 @@ impl Engine {
         }
     }
 
-    /// Polls without sleeping. Returns whether `ready` holds.
+    /// Polls without sleeping, until polls bring nothing or the time `limit` has passed since `begun`. Returns whether `ready` holds.
     #[inline]
-    fn wait_awake<const TELL: bool>(&self, limited: bool, ready: &mut impl FnMut() -> bool) -> Result<bool> {
-        let mut idle = 0;
+    fn wait_awake<const TELL: bool>(
+        &self,
+        limit: Option<Duration>,
+        begun: &mut Option<Instant>,
+        ready: &mut impl FnMut() -> bool,
+    ) -> Result<bool> {
+        let (mut idle, mut polls) = (0, 0u32);
         let (mut since, mut yielded) = (None, Duration::ZERO);
         while idle < self.waiting.patience().spins {
-            // Under a time limit, polls that deliver something count too: only `wait_long` checks the limit, and messages
-            // may never stop coming.
-            idle = if self.poll_and::<TELL>()? == 0 || limited { idle + 1 } else { 0 };
+            idle = if self.poll_and::<TELL>()? == 0 { idle + 1 } else { 0 };
+            polls = polls.wrapping_add(1);
+            // Messages may never stop coming. Reading the clock costs as much as a poll, so a short wait never reads it.
+            if let Some(limit) = limit
+                && polls.is_multiple_of(LIMIT_ROUNDS)
+                && begun.get_or_insert_with(Instant::now).elapsed() > limit
+            {
+                break;
+            }
             if !self.routes.all_mapped() && idle.is_multiple_of(REMOTE_ROUNDS) {
                 match since {
                     Some(since) if idle > 0 => {

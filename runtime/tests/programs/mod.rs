@@ -402,6 +402,23 @@ pub fn a_wait_ends_with_its_time() {
         world.barrier().expect("both here");
     })
     .expect("starts");
+    // Messages come all the time, and the wait does not sleep between two of them.
+    let over = AtomicBool::new(false);
+    let mut awake = settings();
+    awake.spin = Some(u32::MAX);
+    let flooded = Threads::new(2).deadline(Duration::from_secs(20)).settings(awake).run(|world| {
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                world.call(0, (), |_, ()| ()).expect("goes out").wait().expect("answers");
+            }
+        } else {
+            let waited = world.wait_until_for(Duration::from_millis(30), || false);
+            assert!(matches!(waited, Err(Error::TimedOut { .. })), "{waited:?}");
+            over.store(true, Ordering::Release);
+        }
+        world.barrier().expect("both here");
+    });
+    flooded.expect("starts");
 }
 
 pub fn waiting_inside_a_handler_is_refused() {

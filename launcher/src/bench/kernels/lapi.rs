@@ -301,7 +301,7 @@ fn stream(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
 /// | figure | from | to |
 /// | --- | --- | --- |
 /// | `lapi-bandwidth` | a put of private memory | static data, which is symmetric memory |
-/// | `lapi-bandwidth-am` | an active message with static data | private memory that the header handler names |
+/// | `lapi-bandwidth-am` | an active message with static data | memory that the header handler names |
 /// | `lapi-bandwidth-private` | a put of private memory | private memory |
 fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
     checked(raw::senv(turns.world.handle(), raw::query::INTERRUPT_SET, 0))?;
@@ -311,12 +311,17 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
     // Half a page from the start of one: see `memory::bandwidth`.
     let skip = (PAGE / 2).wrapping_sub(room.as_ptr().addr()) % PAGE / 8;
     let private = &mut room[skip..skip + size / 8];
-    PLACE.store(private.as_mut_ptr().cast(), Ordering::Relaxed);
     let privates = tasks.exchange(private.as_ptr() as u64)?;
     let statics = tasks.exchange(STATIC.0.get() as u64)?;
     let counters = tasks.exchange(ARRIVED.address() as u64)?;
     let area = if turns.mapped { Some(tasks.area(size / 8)?) } else { None };
-    let operations = turns.stream(2000, 4 << 20, size);
+    // Source and place may take as much as a core's cache, and which pages they have decides how fast a copy is. So messages and their limit
+    // have one place.
+    let place = area.as_ref().map_or(private.as_mut_ptr(), |area| super::address(area, own, 0));
+    PLACE.store(place.cast(), Ordering::Relaxed);
+    // The target copies messages. It may sleep in the barrier before a batch, and a batch of messages begins when it is awake: a long one
+    // tells the rate.
+    let [few, many] = [4 << 20, 64 << 20].map(|bytes| turns.stream(2000, bytes, size));
     let target = counters.get(1).map_or(null(), |counter| *counter as usize as *const Counter);
     let put = |to: u64, n: usize| {
         for _ in 0..if own == 0 { n } else { 0 } {
@@ -355,16 +360,31 @@ fn bandwidth(turns: &Turns<Tasks>, size: usize) -> Result<Vec<Measured>> {
         }
         Ok(())
     };
-    type Way<'a> = (&'static str, &'a dyn Fn(usize) -> Result<()>);
-    let ways: [Way<'_>; 3] = [
-        ("", &|n| put(statics[1], n)),
-        ("lapi-bandwidth-am", &send),
-        ("lapi-bandwidth-private", &|n| put(privates[1], n)),
+    let ring = if turns.mapped { Some(Ring::new(turns.world.area(ring_words(8))?, 1)) } else { None };
+    let ring = std::cell::RefCell::new(ring);
+    // Rank 1 copies messages, so it copies in their limit, too. Two cores do not copy equally fast.
+    let copy_there = |n: usize| {
+        let (Some(area), Some(ring)) = (&area, &mut *ring.borrow_mut()) else { return Ok(()) };
+        if own == 1 {
+            // SAFETY: mapped memory of that length, which nobody changes, and the place is as long, and no other code accesses it.
+            unsafe {
+                let source = std::slice::from_raw_parts(super::address(area, 0, 0), size / 8);
+                copies_of(super::address(area, 1, 0), source, n);
+            }
+        }
+        // Rank 0 waits until rank 1 has copied all.
+        ring.stream(own, 1)
+    };
+    type Batch<'a> = &'a dyn Fn(usize) -> Result<()>;
+    let ways: [(&str, Batch<'_>, Batch<'_>, usize); 3] = [
+        ("", &|n| put(statics[1], n), &copy, few),
+        ("lapi-bandwidth-am", &send, &copy_there, many),
+        ("lapi-bandwidth-private", &|n| put(privates[1], n), &copy, few),
     ];
     let figures = ways
         .into_iter()
-        .map(|(name, ours)| {
-            let measured = turns.alternate(operations, ours, copy)?;
+        .map(|(name, ours, limit, operations)| {
+            let measured = turns.alternate(operations, ours, limit)?;
             Ok(Measured { name: name.into(), ..rates(measured, size) })
         })
         .collect();
