@@ -267,8 +267,8 @@ typedef lapi_vec_t *(vhdr_hndlr_t)(lapi_handle_t *hndl, void *uhdr, uint *uhdr_l
 
 typedef enum { GET_ERR = 0, PUT_ERR = 1, RMW_ERR = 2, AM_ERR = 3, INT_ERR = 4, TMR_ERR = 5 } lapi_err_t;
 /*
- * Runs when a call is about to return the code of an earlier message or of a failed task, or LAPI_ERR_MEMORY_EXHAUSTED, in the
- * thread of that call. `err_type` is the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed,
+ * Runs when a call is about to return the code of an earlier message or of a failed task, LAPI_ERR_MEMORY_EXHAUSTED or
+ * LAPI_ERR_RUNTIME, in the thread of that call. `err_type` is the kind of transfer, or INT_ERR if the error is not about a transfer. `src` is the task that failed,
  * refused the message or sent it, or -1 if the error is not about a task. A program without an error handler gets the code alone. The job
  * goes on in either case.
  */

@@ -53,7 +53,8 @@ use crate::print::print;
 /// program that does the same work, which ours may beat, with the ratio to it in brackets. Beside put-address stands put. Beside
 /// poll stands `World::poll` with 2 ranks: both find nothing, in a job without other processes, after each rank sent one message.
 /// lapi-bandwidth puts private memory to static data that ranks have mapped (BELLWETHER_STATIC_DATA), lapi-bandwidth-private to private
-/// memory, by system calls; lapi-bandwidth-am sends static data to the place that the header handler names.
+/// memory, by system calls; lapi-bandwidth-am sends static data to the place that the header handler names, and its limit is a copy to
+/// that place by the rank that receives.
 /// Beside team-barrier stands the world's barrier, beside alloc a barrier. growth starts jobs of 64, 128 and 256 ranks: beside barrier
 /// and allreduce stands the same with a quarter of the ranks, beside alltoall with half, beside alloc a barrier.
 /// crowded starts jobs of 16 and 128 ranks on two cores: beside crowded-many, the barrier of 128 ranks, stands that of 16; crowded-computing

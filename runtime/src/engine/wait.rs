@@ -27,6 +27,8 @@ pub(crate) struct Waiting {
     together_number: Cell<u64>,
     /// Whether they are told of one now.
     shown: Cell<bool>,
+    /// When a wait that did not sleep has last looked for dead processes.
+    looked: Cell<Option<Instant>>,
 }
 
 impl Waiting {
@@ -39,6 +41,7 @@ impl Waiting {
             steps: Cell::new(0),
             together_number: Cell::new(0),
             shown: Cell::new(false),
+            looked: Cell::new(None),
         }
     }
 
@@ -146,8 +149,16 @@ impl Patience {
 /// Polls without result before a pause instruction is put between them. Chosen: more than a peer on this node takes to answer.
 const EAGER: u32 = 500;
 
-/// Polls of a wait with a time limit between readings of the clock. Chosen: far less time than any useful limit.
+/// Empty polls of a wait with a time limit between readings of the clock, and how many of them a poll counts for that delivers something.
+/// Chosen: microseconds, and not more than 16 messages.
 const LIMIT_ROUNDS: u32 = 256;
+const DELIVERY: u32 = 16;
+
+/// How long a wait with a time limit goes on while messages arrive, before it looks for lost peers as one that sleeps. Chosen.
+const AWAKE: Duration = Duration::from_millis(1);
+
+/// How often such a wait looks for dead processes where no supervisor does. Chosen: a supervised rank's longest nap.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Polls over a network between readings of the clock. Chosen: a reading costs as much as an empty poll.
 const REMOTE_ROUNDS: u32 = 16;
@@ -221,7 +232,8 @@ impl Engine {
         }
     }
 
-    /// Polls without sleeping, until polls bring nothing or the time `limit` has passed since `begun`. Returns whether `ready` holds.
+    /// Polls without sleeping, until polls bring nothing or, where there is a `limit`, for [`AWAKE`] or until it has passed since `begun`.
+    /// Returns whether `ready` holds.
     #[inline]
     fn wait_awake<const TELL: bool>(
         &self,
@@ -229,17 +241,24 @@ impl Engine {
         begun: &mut Option<Instant>,
         ready: &mut impl FnMut() -> bool,
     ) -> Result<bool> {
-        let (mut idle, mut polls) = (0, 0u32);
+        let (mut idle, mut polls, mut entered) = (0, 0, None);
         let (mut since, mut yielded) = (None, Duration::ZERO);
         while idle < self.waiting.patience().spins {
-            idle = if self.poll_and::<TELL>()? == 0 { idle + 1 } else { 0 };
-            polls = polls.wrapping_add(1);
-            // Messages may never stop coming. Reading the clock costs as much as a poll, so a short wait never reads it.
-            if let Some(limit) = limit
-                && polls.is_multiple_of(LIMIT_ROUNDS)
-                && begun.get_or_insert_with(Instant::now).elapsed() > limit
-            {
-                break;
+            let delivered = self.poll_and::<TELL>()? != 0;
+            // Over a network, polls that deliver something count as idle under a limit: yields and sleeps are for the device, too.
+            idle = if delivered && (limit.is_none() || self.routes.all_mapped()) { 0 } else { idle + 1 };
+            if let Some(limit) = limit {
+                // Messages may never stop coming. Reading the clock costs as much as an empty poll, so a short wait never reads it.
+                polls += if delivered { DELIVERY } else { 1 };
+                if polls >= LIMIT_ROUNDS {
+                    polls = 0;
+                    let now = Instant::now();
+                    self.look_now_and_then(now);
+                    let is_long = now - *entered.get_or_insert(now) > AWAKE && idle < LIMIT_ROUNDS;
+                    if is_long || now - *begun.get_or_insert(now) > limit {
+                        break;
+                    }
+                }
             }
             if !self.routes.all_mapped() && idle.is_multiple_of(REMOTE_ROUNDS) {
                 match since {
@@ -266,6 +285,15 @@ impl Engine {
             }
         }
         Ok(false)
+    }
+
+    /// Looks for dead processes, if no supervisor does and the last look is long ago. A rank that does not sleep looks nowhere else.
+    #[cold]
+    fn look_now_and_then(&self, now: Instant) {
+        if self.waiting.looked.get().is_none_or(|looked| now - looked >= LOOK_EVERY) {
+            self.waiting.looked.set(Some(now));
+            self.look_for_dead_peers();
+        }
     }
 
     /// Blocks without limit for an event that need not come from another rank. A failed peer ends the wait early; the

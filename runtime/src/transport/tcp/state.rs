@@ -448,7 +448,7 @@ impl State {
     /// Whether a rank has ended, and not in good order: its interfaces make no connection any more.
     fn has_ended(&self, rank: u32) -> bool {
         let loss = self.roster.as_ref().and_then(|job| job.loss(rank as usize));
-        loss.is_some_and(|loss| loss != Loss::Left)
+        loss.is_some_and(|loss| !matches!(loss, Loss::Left | Loss::Overdue | Loss::Disconnected))
     }
 
     /// Whether any frame is not acknowledged yet that its peer may still take. Asks the peers for acknowledgements.
