@@ -166,8 +166,8 @@ impl Lapi {
     /// nothing that another task has to do: that task may wait for the second call. If the program makes another collective call instead,
     /// the calls of the tasks that still wait in the first one fail, after a panic with [`codes::HANDLER_PANICKED`].
     ///
-    /// So it is with [`Lapi::bell`], `Address_init` and `Term`, with two differences. Another collective call instead is an error of that call,
-    /// [`codes::RUNTIME`]. And a panic that comes while these exchange their values does not unwind out of them: the next call that makes
+    /// So it is with [`Lapi::bell`], `Address_init` and `Term`, with two differences. Another collective call instead fails with
+    /// [`codes::RUNTIME`], once this task has sent a message of the first one. And a panic that comes while these exchange their values does not unwind out of them: the next call that makes
     /// progress returns [`codes::HANDLER_PANICKED`].
     pub fn gfence(&self) -> Result<(), Code> {
         as_result(super::raw::gfence(self.handle))

@@ -11,8 +11,8 @@
 //! for one that gave up, and the counts of all tasks stay equal.
 //!
 //! A panic or a purge interrupts a call, but does not give its barrier up: the same call, made again, resumes it. Another collective call
-//! gives the interrupted barrier up first, if it is one of `Gfence`, or if no task was told of it. It is refused after any other barrier:
-//! the tasks whose barrier is complete already wait for this task in an exchange. Each message names its call, so calls that differ between
+//! gives the interrupted barrier up first, if that is one of `Gfence`, or if this task has sent no message of it. Otherwise the other call is
+//! refused: tasks whose barrier is complete wait for this task in an exchange. Each message names its call, so calls that differ between
 //! tasks are errors.
 
 use std::cell::{Cell, RefCell};
@@ -109,7 +109,7 @@ impl Place {
         self.call == Collective::Gfence || !self.is_begun()
     }
 
-    /// Whether another task has been told of this barrier.
+    /// Whether this task has sent a message of this barrier.
     pub(super) fn is_begun(&self) -> bool {
         self.round > 0 || self.is_told
     }
