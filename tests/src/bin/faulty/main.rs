@@ -133,12 +133,22 @@ impl Fault {
         match self.way {
             Way::Signal(signal) => raise(signal),
             Way::Pause => {
+                // The rank may end before it is stopped. The helper ends with it then, and keeps none of its output open: mpirun
+                // waits until all who have it have closed it.
                 let script = format!(
-                    "until grep -q '^State:.T' /proc/{0}/status; do sleep 0.01; done; sleep 0.1; kill -CONT {0}",
+                    "until grep -q '^State:.T' /proc/{0}/status; do [ -e /proc/{0} ] || exit; sleep 0.01; done
+                     sleep 0.1; kill -CONT {0}",
                     std::process::id()
                 );
                 let mut command = Command::new("sh");
-                let mut helper = command.args(["-c", &script]).stdin(Stdio::null()).spawn().expect("there is a shell");
+                // A name of the folder among its arguments: a helper that goes on is found with what the job left.
+                command
+                    .args(["-c", &script])
+                    .arg(&self.fired)
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null());
+                let mut helper = command.spawn().expect("there is a shell");
                 raise(libc::SIGSTOP);
                 helper.wait().expect("our own child");
             }
