@@ -1,5 +1,6 @@
 //! Bells: counters at a rank that others ring, to say that data is there.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::transport::providers::PROVIDERS;
 /// | 0 | contexts of all ranks, by the processor | all ranks and contexts, by the processor | notices, counted by the rank itself |
 /// | 1 | rank 0, which alone writes it | | mapped ranks and their contexts, by the processor |
 /// | 2 | rank 1, and so on | | other ranks and their contexts, by network 0; then one for each further network, by its number |
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Words {
     /// The word in the slot of rank 0 that this rank adds to.
     mine: *mut u64,
@@ -30,8 +31,9 @@ pub struct Words {
     offset: usize,
     /// Words that are used.
     used: usize,
-    /// No other rank writes this rank's word.
-    alone: bool,
+    /// Rings so far at each rank, where no other rank writes this rank's word; else empty. A ring stores the next count and does
+    /// not load the word first: the load would fetch the line from the waiting rank once more than the store does.
+    rung: Box<[Cell<u64>]>,
 }
 
 /// Bytes of the words of a bell.
@@ -66,7 +68,8 @@ impl Words {
         // SAFETY: the words that the caller guarantees.
         let here = unsafe { engine.node.slot(engine.rank).add(offset).cast() };
         let (stride, reach) = (1 << engine.node.stride_log2(), engine.routes.processor_atomics());
-        Words { mine, here, stride, reach, offset, used, alone }
+        let rung = vec![Cell::new(0); if alone { engine.size } else { 0 }].into();
+        Words { mine, here, stride, reach, offset, used, rung }
     }
 
     /// Adds one at `rank`. A rank that sees the count sees everything that this rank has put there before.
@@ -75,18 +78,20 @@ impl Words {
     /// [`crate::Error::RankOutOfRange`]; over a network [`crate::Error::PeerLost`].
     #[inline(always)]
     #[track_caller]
-    pub fn ring(self, engine: &Engine, rank: usize) -> Result<()> {
-        if rank >= self.reach {
-            return self.put_ring_remote(engine, rank, self.offset, &[]);
-        }
-        // SAFETY: a live word, as the caller of `new` guarantees.
-        let word = unsafe { AtomicU64::from_ptr(self.mine.wrapping_byte_add(rank * self.stride)) };
-        // Release pairs with the Acquire load in `count`.
-        if self.alone {
-            // A single writer needs no locked add.
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
+    pub fn ring(&self, engine: &Engine, rank: usize) -> Result<()> {
+        // SAFETY: for a rank in `reach`, which those of `rung` are, a live word, as the caller of `new` guarantees.
+        let word = || unsafe { AtomicU64::from_ptr(self.mine.wrapping_byte_add(rank * self.stride)) };
+        // Each Release pairs with the Acquire load in `count`.
+        if let Some(rung) = self.rung.get(rank) {
+            let count = rung.get() + 1;
+            word().store(count, Ordering::Release);
+            // Behind the store. Between it and the store of the data that it announces, a store to memory of this rank's own would
+            // delay the one until the other has its line.
+            rung.set(count);
+        } else if rank < self.reach {
+            word().fetch_add(1, Ordering::Release);
         } else {
-            word.fetch_add(1, Ordering::Release);
+            return self.put_ring_remote(engine, rank, self.offset, &[]);
         }
         engine.interface.wake_if_asleep(rank);
         Ok(())
@@ -97,7 +102,7 @@ impl Words {
     /// # Errors
     /// As [`Words::ring`].
     #[track_caller]
-    pub(crate) fn put_ring_remote(self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put_ring_remote(&self, engine: &Engine, rank: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         engine.at(|| {
             engine.check_rank(rank, "ring")?;
             if !engine.routes.is_mapped(rank) {
@@ -110,20 +115,20 @@ impl Words {
     }
 
     /// Offset, in every slot, of a word.
-    fn word(self, number: usize) -> usize {
+    fn word(&self, number: usize) -> usize {
         self.offset + number * size_of::<u64>()
     }
 
     /// Offsets, in every slot, of the words that contexts of this rank add to: by the processor, and over
     /// network 0; see `RemoteAccess::ring_word`.
-    pub(crate) fn for_contexts(self, engine: &Engine) -> [usize; 2] {
+    pub(crate) fn for_contexts(&self, engine: &Engine) -> [usize; 2] {
         let processors = if engine.routes.all_mapped() { 0 } else { PROCESSORS };
         [processors, NETWORK].map(|number| self.word(number))
     }
 
     /// Rings so far at this rank, as of now. Delivers nothing.
     #[inline(always)]
-    pub fn count(self) -> u64 {
+    pub fn count(&self) -> u64 {
         // SAFETY: live words, so many, as the caller of `new` guarantees.
         let word = |number| unsafe { AtomicU64::from_ptr(self.here.add(number)) };
         // Acquire pairs with the Release of each ring.
@@ -131,7 +136,7 @@ impl Words {
     }
 
     /// Waits until the count is at least `target`, and tells what it is then.
-    pub(crate) fn wait(self, engine: &Rc<Engine>, target: u64, limit: Option<Duration>) -> Result<u64> {
+    pub(crate) fn wait(&self, engine: &Rc<Engine>, target: u64, limit: Option<Duration>) -> Result<u64> {
         let mut count = 0;
         engine.wait_until("waiting for a bell", limit, || {
             count = self.count();
