@@ -124,6 +124,8 @@ macro_rules! each {
             under_way {
                 the_worlds_collectives_are_tested_limited_and_resumed,
                 future_forms_that_differ_are_told_with_both_places,
+                allocations_are_tested_limited_and_resumed,
+                allocations_that_differ_are_told,
             }
         }
     };

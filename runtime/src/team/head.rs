@@ -29,11 +29,12 @@ pub(super) enum Kind {
     ExclusiveScan,
     Split,
     Subset,
+    Allocate,
 }
 
 impl Kind {
     fn name(number: u8) -> &'static str {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 15] = [
             "a call with wrong arguments",
             "barrier",
             "broadcast",
@@ -48,6 +49,7 @@ impl Kind {
             "exclusive scan",
             "split",
             "subset",
+            "allocation",
         ];
         (number as usize).checked_sub(1).and_then(|at| NAMES.get(at)).unwrap_or(&"something else")
     }

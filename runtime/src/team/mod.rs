@@ -1,6 +1,7 @@
 //! Teams: groups of ranks, and the collectives that their members do together.
 
 mod allgather;
+mod allocate;
 mod allreduce;
 mod alltoall;
 mod barrier;
@@ -41,6 +42,7 @@ use crate::settings::Collectives;
 pub use self::operator::{And, Max, Min, Operator, Or, Product, Sum, Xor};
 pub use self::queue::Pending;
 
+pub(crate) use self::allocate::Allocation;
 pub(crate) use self::hub::Left;
 pub(crate) use self::of_world::OfWorld;
 pub(crate) use self::operator::CLOSURE;

@@ -34,12 +34,19 @@ pub(super) struct Allocator {
 struct Books {
     heap: Heap,
     numbers: Numbers,
+    /// Where blocks begin that rank 0 has taken and not yet zeroed: the line before each still counts the drops of an earlier block.
+    not_backed: Vec<usize>,
 }
 
 impl Books {
     fn give_back(&mut self, start: usize) {
         self.heap.give_back(start);
         self.numbers.take_back(start);
+        self.note_backed(start);
+    }
+
+    fn note_backed(&mut self, start: usize) {
+        self.not_backed.retain(|other| *other != start);
     }
 }
 
@@ -47,7 +54,7 @@ impl Allocator {
     pub(super) fn new(engine: &Engine) -> Allocator {
         let room = engine.layout.heap_len;
         let limit = engine.settings.heap_limit.unwrap_or(room).min(room) / LINE * LINE;
-        let books = || Books { heap: Heap::new(limit), numbers: Numbers::default() };
+        let books = || Books { heap: Heap::new(limit), numbers: Numbers::default(), not_backed: Vec::new() };
         Allocator { books: (engine.rank == 0).then(books), limit, committed: 0 }
     }
 }
@@ -57,18 +64,103 @@ impl Allocator {
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
+
+    /// Rank 0 reclaims the blocks that, as far as it knows, every rank has dropped, and takes `bytes` bytes and room for [`drops`].
+    pub(super) fn take(&mut self, engine: &Engine, bytes: usize, align: usize) -> Answer {
+        let mut answer = Answer { offset: NO_ROOM, ..Answer::default() };
+        let Some(books) = &mut self.books else { return answer };
+        reclaim(engine, books);
+        answer.free = books.heap.largest_free() as u64;
+        let place = |total| books.heap.take_before(total, LINE, LINE, align);
+        if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
+            let (number, allocation) = books.numbers.give(offset);
+            books.not_backed.push(offset);
+            answer = Answer { offset: offset as u64, number: number as u64, allocation, ..answer };
+        }
+        answer
+    }
+
+    /// Rank 0 gives back a block that no rank has.
+    pub(super) fn give_back(&mut self, start: usize) {
+        if let Some(books) = &mut self.books {
+            books.give_back(start);
+        }
+    }
+
+    /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.
+    pub(super) fn back(&mut self, engine: &Engine, from: usize, to: usize) -> Result<()> {
+        let heap = engine.layout.heap;
+        let used = self.committed;
+        if to > used {
+            let commit = |to: usize| {
+                let granule = engine.node.granule(to - used);
+                let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
+                engine
+                    .node
+                    .commit(engine.rank, heap + used, heap + end, engine.job.ranks_here(), WHAT, SETTING)
+                    .map(|()| end)
+            };
+            let end = match engine.routes.all_mapped() {
+                // Each growth is a registration of its own, of which there are to be few.
+                false => commit(to.max((used + used / 8).min(self.limit))).or_else(|_| commit(to))?,
+                true => commit(to)?,
+            };
+            engine.grew(heap + used, heap + end)?;
+            self.committed = end;
+            engine.node.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
+        }
+        // Memory that was committed just now is zero already.
+        if from < used {
+            // SAFETY: committed memory of our own slot, in a block that nobody has a handle to yet.
+            unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
+        }
+        if let Some(books) = &mut self.books {
+            books.note_backed(from);
+        }
+        Ok(())
+    }
 }
 
 /// The answer of rank 0 to all ranks.
 #[derive(Debug, Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
-struct Answer {
+pub(super) struct Answer {
     /// Offset, in the heap, of the line before the block; or [`NO_ROOM`].
     offset: u64,
     /// Bytes of the largest free range before.
     free: u64,
     number: u64,
-    allocation: u64,
+    pub(super) allocation: u64,
+}
+
+impl Answer {
+    /// Offset, in the heap, of the line before the block, if there is room.
+    pub(super) fn start(&self) -> Option<usize> {
+        (self.offset != NO_ROOM).then_some(self.offset as usize)
+    }
+
+    /// Where a block of `bytes` bytes is, and its number.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub(super) fn placed(&self, bytes: usize, limit: usize) -> Result<(usize, usize)> {
+        let start = self.start().ok_or_else(|| Error::OutOfMemory {
+            what: WHAT,
+            asked: bytes,
+            free: (self.free as usize).saturating_sub(LINE),
+            limit,
+            setting: SETTING,
+            place: CalledAt::default(),
+        })?;
+        Ok((start, self.number as usize))
+    }
+}
+
+/// The error where `rank` has no memory for its part.
+#[cold]
+pub(super) fn not_backed(engine: &Engine, rank: usize, bytes: usize) -> Error {
+    let operation = engine.calls.current().and_then(|call| call.name).unwrap_or("an allocation");
+    Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") }
 }
 
 /// A block of symmetric memory: the same offset in every rank's slot. Given back when every rank has dropped it.
@@ -87,6 +179,12 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    /// The block that begins behind the line at `start` of the heap. Every rank has backed it.
+    pub(super) fn made(engine: &Rc<Engine>, start: usize, number: usize, bytes: usize, allocation: u64) -> Block {
+        let offset = engine.layout.heap + start + LINE;
+        Block { engine: OneThread::new(Rc::clone(engine)), offset, number, bytes, allocation }
+    }
+
     /// A block that another handle holds; not to be dropped.
     #[inline(always)]
     pub(super) fn lent(engine: Rc<Engine>, entry: Entry, number: usize) -> Block {
@@ -181,23 +279,14 @@ impl World {
             self.exchange_within(running, (asked, Wanted::Equal), &[], |_, _: &[u8]| {})?;
             answer = self.answered(running, asked, bytes, align)?;
         }
-        if answer.offset == NO_ROOM {
-            return Err(Error::OutOfMemory {
-                what: WHAT,
-                asked: bytes,
-                free: (answer.free as usize).saturating_sub(LINE),
-                limit: self.allocator.borrow().limit,
-                setting: SETTING,
-                place: CalledAt::default(),
-            });
-        }
-        let (start, number) = (answer.offset as usize, answer.number as usize);
+        let limit = self.allocator.borrow().limit;
+        let (start, number) = answer.placed(bytes, limit)?;
         if !self.engine.routes.all_mapped() {
             // The last rings of a bell that lay there have come, but may not have been counted.
             self.engine.turn();
         }
         // No borrow is held over an exchange: handlers run in it.
-        let backed = self.back(&mut self.allocator.borrow_mut(), start, start + LINE + bytes);
+        let backed = self.allocator.borrow_mut().back(&self.engine, start, start + LINE + bytes);
         let mut failed = None;
         self.exchange_within(
             running,
@@ -210,32 +299,18 @@ impl World {
             },
         )?;
         if let Some(rank) = failed {
-            if let Some(books) = &mut self.allocator.borrow_mut().books {
-                books.give_back(start);
-            }
+            self.allocator.borrow_mut().give_back(start);
             backed?;
-            let operation = self.engine.calls.current().and_then(|call| call.name).unwrap_or("an allocation");
-            return Err(Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") });
+            return Err(not_backed(&self.engine, rank, bytes));
         }
         // Every rank has backed as much, as all have just said.
-        self.heaps.backed(start + LINE + bytes);
-        let (engine, offset) = (Rc::clone(&self.engine), self.engine.layout.heap + start + LINE);
-        Ok(Block { engine: OneThread::new(engine), offset, number, bytes, allocation: answer.allocation })
+        self.heaps.note_backed()(start + LINE + bytes);
+        Ok(Block::made(&self.engine, start, number, bytes, answer.allocation))
     }
 
-    /// Rank 0 reclaims the blocks that, as far as it knows, every rank has dropped. Then it takes `bytes` bytes and room for [`drops`], and tells
-    /// all ranks the offset.
+    /// Rank 0 takes the bytes, and tells all ranks where they are.
     fn answered(&self, running: &Running<'_>, asked: Asked, bytes: usize, align: usize) -> Result<Answer> {
-        let mut answer = Answer { offset: NO_ROOM, ..Answer::default() };
-        if let Some(books) = &mut self.allocator.borrow_mut().books {
-            reclaim(&self.engine, books);
-            answer.free = books.heap.largest_free() as u64;
-            let place = |total| books.heap.take_before(total, LINE, LINE, align);
-            if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
-                let (number, allocation) = books.numbers.give(offset);
-                answer = Answer { offset: offset as u64, number: number as u64, allocation, ..answer };
-            }
-        }
+        let mut answer = self.allocator.borrow_mut().take(&self.engine, bytes, align);
         let mine = answer;
         let told = self.exchange_within(
             running,
@@ -247,44 +322,13 @@ impl World {
                 }
             },
         );
-        if let (Err(Error::RanksDiffer { .. }), Some(books)) = (&told, &mut self.allocator.borrow_mut().books)
+        if let Err(Error::RanksDiffer { .. }) = &told
             && mine.offset != NO_ROOM
         {
             // No rank has it.
-            books.give_back(mine.offset as usize);
+            self.allocator.borrow_mut().give_back(mine.offset as usize);
         }
         told.map(|()| answer)
-    }
-
-    /// Backs bytes `from..to` of this rank's heap with memory, and zeroes them.
-    fn back(&self, allocator: &mut Allocator, from: usize, to: usize) -> Result<()> {
-        let engine = &self.engine;
-        let heap = engine.layout.heap;
-        let used = allocator.committed;
-        if to > used {
-            let commit = |to: usize| {
-                let granule = engine.node.granule(to - used);
-                let end = to.next_multiple_of(granule).min(engine.layout.heap_len);
-                engine
-                    .node
-                    .commit(engine.rank, heap + used, heap + end, engine.job.ranks_here(), WHAT, SETTING)
-                    .map(|()| end)
-            };
-            let end = match engine.routes.all_mapped() {
-                // Each growth is a registration of its own, of which there are to be few.
-                false => commit(to.max((used + used / 8).min(allocator.limit))).or_else(|_| commit(to))?,
-                true => commit(to)?,
-            };
-            engine.grew(heap + used, heap + end)?;
-            allocator.committed = end;
-            engine.node.status(engine.rank).heap_committed.store(end as u64, Ordering::Release);
-        }
-        // Memory that was committed just now is zero already.
-        if from < used {
-            // SAFETY: committed memory of our own slot, in a block that nobody has a handle to yet.
-            unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
-        }
-        Ok(())
     }
 }
 
@@ -294,6 +338,7 @@ fn reclaim(engine: &Engine, books: &mut Books) {
     let dropped: Vec<usize> = books
         .heap
         .taken()
+        .filter(|start| !books.not_backed.contains(start))
         // Pairs with the Release in `Block::drop`.
         .filter(|start| drops(engine, heap + start + LINE).load(Ordering::Acquire) == engine.size as u64)
         .collect();
@@ -327,6 +372,23 @@ mod tests {
             [None, None],
             "a rank that needed nothing more of rank 0 is said to have missed it"
         );
+    }
+
+    #[test]
+    fn a_block_is_not_given_twice_while_ranks_back_it() {
+        let places = crate::Threads::new(1).run(|world| {
+            // Its one rank has dropped it: so says the line before the block, until that is zeroed.
+            drop(world.alloc::<u64>(8).expect("fits"));
+            let mut allocator = world.allocator.borrow_mut();
+            let taken =
+                [(); 3].map(|()| allocator.take(world.engine(), 64, super::LINE).start().expect("there is room"));
+            allocator.back(world.engine(), taken[1], taken[1] + 2 * super::LINE).expect("there is memory");
+            taken.into_iter().for_each(|start| allocator.give_back(start));
+            assert!(allocator.books.as_ref().is_some_and(|books| books.not_backed.is_empty()));
+            taken
+        });
+        let [first, second, third] = places.expect("runs")[0];
+        assert!(first != second && second != third && third != first, "{first}, {second}, {third}");
     }
 
     #[test]

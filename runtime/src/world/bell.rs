@@ -36,14 +36,19 @@ impl World {
     pub fn bell(&self) -> Result<Bell> {
         self.engine.within("bell", || {
             let block = self.allocate(WORDS_LEN, "bell")?;
-            // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
-            let words = unsafe { Words::new(self.engine(), block.offset) };
-            Ok(Bell { words: OneThread::new(words), engine: OneThread::new(Rc::clone(self.engine())), block })
+            Ok(Bell::over(block, Rc::clone(self.engine())))
         })
     }
 }
 
 impl Bell {
+    /// The bell in a new block of [`WORDS_LEN`] bytes.
+    pub(super) fn over(block: Block, engine: Rc<Engine>) -> Bell {
+        // SAFETY: the block is zeroed, has that many bytes, and lives in the bell.
+        let words = unsafe { Words::new(&engine, block.offset) };
+        Bell { words: OneThread::new(words), engine: OneThread::new(engine), block }
+    }
+
     pub(super) fn engine(&self) -> &Rc<Engine> {
         &self.engine
     }

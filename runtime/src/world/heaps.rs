@@ -1,6 +1,7 @@
 //! The mapped heaps by their owners' addresses: the short way of a put of one word to an address.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use crate::engine::Engine;
 use crate::memory::copy;
@@ -18,7 +19,7 @@ pub(super) struct Heaps {
     here: *mut u8,
     stride: usize,
     /// Offsets in the heap, from 0, at which a word is backed by memory at every rank.
-    room: Box<Cell<usize>>,
+    room: Rc<Cell<usize>>,
 }
 
 /// The heap of one rank.
@@ -41,13 +42,14 @@ impl Heaps {
                 .collect(),
             here,
             stride: 1 << engine.node.stride_log2(),
-            room: Box::default(),
+            room: Rc::default(),
         }
     }
 
-    /// The first `bytes` of every rank's heap are backed by memory, from now on.
-    pub(super) fn backed(&self, bytes: usize) {
-        self.room.set(self.room.get().max((bytes + 1).saturating_sub(WORD)));
+    /// For allocations, which note with it that the first so many bytes of every rank's heap are backed by memory, from now on.
+    pub(super) fn note_backed(&self) -> impl Fn(usize) + use<> {
+        let room = Rc::clone(&self.room);
+        move |bytes: usize| room.set(room.get().max((bytes + 1).saturating_sub(WORD)))
     }
 
     /// The heap of `rank`, if it is mapped here.

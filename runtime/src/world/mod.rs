@@ -2,6 +2,7 @@
 
 mod addresses;
 mod allocate;
+mod allocate_async;
 mod atomics;
 mod bell;
 mod broadcast;
@@ -147,7 +148,7 @@ pub struct World {
     heaps: OneThread<Heaps, World>,
     barrier: OneThread<Box<Barrier>, World>,
     exchange: OneThread<Box<Exchange>, World>,
-    allocator: OneThread<Box<RefCell<Allocator>>, World>,
+    allocator: OneThread<Rc<RefCell<Allocator>>, World>,
     /// Whether cross-memory attach is permitted; cleared when the kernel first refuses it.
     started: Instant,
     /// Tells other hosts, if there are any, of the ranks of this one.

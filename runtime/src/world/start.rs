@@ -387,7 +387,7 @@ impl Builder {
             heaps: OneThread::new(Heaps::new(&engine)),
             barrier: OneThread::new(Box::new(Barrier::new(&engine))),
             exchange: OneThread::new(Box::new(Exchange::new(&messages, &engine))),
-            allocator: OneThread::new(Box::new(RefCell::new(Allocator::new(&engine)))),
+            allocator: OneThread::new(Rc::new(RefCell::new(Allocator::new(&engine)))),
             started: Instant::now(),
             engine: OneThread::new(engine),
             messages: OneThread::new(messages),

@@ -62,9 +62,7 @@ impl World {
     /// As [`World::alloc`]; [`Error::InvalidArgument`] for another alignment.
     #[track_caller]
     pub fn alloc_aligned<T: PlainData>(&self, len: usize, align: usize) -> Result<Symmetric<T>> {
-        let array = self.alloc_withheld_aligned(len, align)?;
-        array.block.show();
-        Ok(array)
+        Ok(self.alloc_withheld_aligned(len, align)?.show())
     }
 
     /// As [`World::alloc`], but before [`World::offer`] or a change of phase no global pointer reaches the elements, whatever its bits are.
@@ -84,12 +82,21 @@ impl World {
         if !align.is_power_of_two() || !(LINE..=page).contains(&align) {
             return Err(wrong(format!("aligned to {align} bytes; it is a power of two from {LINE} to {page}")));
         }
-        let bytes = len.checked_mul(size_of::<T>());
-        let too_many = || wrong(format!("{len} elements of {} bytes exceed the address space", size_of::<T>()));
         let asked = Asked::data::<T>(Kind::Allocate, len);
-        let block = self.allocate_aligned(asked, bytes.ok_or_else(too_many)?, align, "alloc")?;
+        let block = self.allocate_aligned(asked, bytes_of::<T>(len)?, align, "alloc")?;
         Ok(Symmetric::over(block, Rc::clone(self.engine()), len).with_parts())
     }
+}
+
+/// Bytes of so many elements.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
+pub(super) fn bytes_of<T>(len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        let why = format!("{len} elements of {} bytes exceed the address space", size_of::<T>());
+        Error::InvalidArgument { operation: "alloc", why }
+    })
 }
 
 impl<T> Symmetric<T> {
@@ -106,6 +113,17 @@ impl<T> Symmetric<T> {
         let elements = PhantomData;
         let (engine, base, parts) = (OneThread::new(engine), OneThread::new(base), OneThread::new(parts));
         Symmetric { block, engine, base, stride, reach, mapped, parts, len, elements }
+    }
+
+    /// An array of `len` elements over the whole of `block`, which pointers reach from now on.
+    pub(super) fn shown(block: Block, engine: Rc<Engine>, len: usize) -> Symmetric<T> {
+        Symmetric::over(block, engine, len).with_parts().show()
+    }
+
+    /// The same, which pointers reach from now on.
+    fn show(self) -> Symmetric<T> {
+        self.block.show();
+        self
     }
 
     /// With the addresses of the parts, where the mapped ranks begin with rank 0.

@@ -54,6 +54,75 @@ pub fn the_worlds_collectives_are_tested_limited_and_resumed() {
     }
 }
 
+/// As above, of allocations, beside one that blocks.
+fn rank_0_allocates_late(world: &World) -> Result<()> {
+    const LEN: usize = 700;
+    let (rank, size) = (world.rank(), world.size());
+    let go_on = world.bell()?;
+    // What is allocated later may lie where this was.
+    let used = world.alloc::<u64>(3 * LEN)?;
+    used.write(0, &[u64::MAX; 3 * LEN]);
+    Team::world(world)?;
+    drop(used);
+    if rank == 0 {
+        go_on.wait(size as u64 - 1)?;
+    }
+    let (array, bell) = (&mut world.alloc_async::<u64>(LEN)?, &mut world.bell_async()?);
+    if rank > 0 {
+        for limit in [Duration::ZERO, Duration::from_millis(1)] {
+            assert!(!array.is_done() && !bell.is_done());
+            assert!(matches!(array.wait_for(limit), Err(Error::TimedOut { .. })));
+            assert!(matches!(bell.wait_for(limit), Err(Error::TimedOut { .. })));
+        }
+        go_on.ring(0)?;
+    }
+    let blocking = world.alloc::<u64>(LEN)?;
+    blocking.write(0, &[7; LEN]);
+    let limit = Duration::from_secs(60);
+    let (bell, array) = (bell.wait_for(limit)?, array.wait_for(limit)?);
+    // Zeroed before any rank has it.
+    array.put_bell((rank + 1) % size, LEN - 1, 10 + rank as u64, &bell)?;
+    bell.wait(1)?;
+    let mut values = [1; LEN];
+    array.read(0, &mut values);
+    assert_eq!((values[LEN - 1], &values[..LEN - 1]), (10 + (rank + size - 1) as u64 % size as u64, &[0; LEN - 1][..]));
+    blocking.read(0, &mut values);
+    assert_eq!(values, [7; LEN]);
+    // No memory for it at any rank, which does not break the team.
+    let told = world.alloc_async::<u64>(usize::MAX / 16)?.wait().expect_err("there is not as much").to_string();
+    assert!(told.contains("BELLWETHER_HEAP_LIMIT") && told.contains("under_way.rs"), "{told}");
+    let array = world.alloc_async::<u8>(1)?.wait()?;
+    array.put((rank + 1) % size, 0, 3)?;
+    world.barrier()?;
+    assert_eq!(array.load(0), 3);
+    world.barrier()
+}
+
+pub fn allocations_are_tested_limited_and_resumed() {
+    watchdog();
+    for ranks in [2, 3, 5] {
+        for (rank, outcome) in threads(ranks, rank_0_allocates_late).expect("the ranks start").into_iter().enumerate() {
+            outcome.unwrap_or_else(|error| panic!("rank {rank} of {ranks}: {error}"));
+        }
+    }
+}
+
+pub fn allocations_that_differ_are_told() {
+    watchdog();
+    let outcomes = threads(2, |world| {
+        let pending = match world.rank() {
+            0 => world.alloc_async::<u64>(5)?,
+            _ => world.alloc_async::<u64>(6)?,
+        };
+        let told = pending.wait().expect_err("the ranks differ").to_string();
+        Ok::<_, Error>((told.contains("allocation of 5 elements") && told.contains("6 elements"), told))
+    });
+    let told: Vec<_> = outcomes.expect("the ranks start").into_iter().map(|told| told.expect("a team")).collect();
+    // Over a network the one that finds it may be told alone, and the other one that it was.
+    let are_right = |told: &(bool, String)| told.0;
+    assert!(if is_mapped() { told.iter().all(are_right) } else { told.iter().any(are_right) }, "{told:?}");
+}
+
 pub fn future_forms_that_differ_are_told_with_both_places() {
     watchdog();
     let outcomes = threads(2, |world| {
