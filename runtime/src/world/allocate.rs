@@ -310,8 +310,8 @@ impl World {
 
     /// Rank 0 takes the bytes, and tells all ranks where they are.
     fn answered(&self, running: &Running<'_>, asked: Asked, bytes: usize, align: usize) -> Result<Answer> {
-        let mut answer = self.allocator.borrow_mut().take(&self.engine, bytes, align);
-        let mine = answer;
+        let mine = self.allocator.borrow_mut().take(&self.engine, bytes, align);
+        let mut answer = mine;
         let told = self.exchange_within(
             running,
             (asked, Wanted::From(0)),
@@ -322,11 +322,9 @@ impl World {
                 }
             },
         );
-        if let Err(Error::RanksDiffer { .. }) = &told
-            && mine.offset != NO_ROOM
-        {
+        if let (Err(Error::RanksDiffer { .. }), Some(start)) = (&told, mine.start()) {
             // No rank has it.
-            self.allocator.borrow_mut().give_back(mine.offset as usize);
+            self.allocator.borrow_mut().give_back(start);
         }
         told.map(|()| answer)
     }
