@@ -78,6 +78,11 @@ impl Slot {
         }
     }
 
+    /// The descriptor is no longer armed, and is made readable otherwise.
+    pub(super) fn note_disarmed(&self) {
+        self.armed.set(false);
+    }
+
     /// Adds a driver of tasks, until [`Slot::end_driver`].
     fn add_driver(&self) {
         self.drivers.set(self.drivers.get() + 1);
@@ -233,7 +238,7 @@ impl Wakeup {
     }
 
     /// Takes the signals that came. Returns whether any did.
-    fn take_signals(&self) -> bool {
+    pub(super) fn take_signals(&self) -> bool {
         rustix::io::read(&self.signals, &mut [0; 8]).is_ok()
     }
 
@@ -245,7 +250,7 @@ impl Wakeup {
     }
 
     /// Stops the timer, so that an earlier expiry no longer makes the descriptor readable. Virtual time uses no timer.
-    fn stop_alarm(&self) {
+    pub(super) fn stop_alarm(&self) {
         if self.due.take().is_some() {
             self.set_timer(Duration::ZERO);
         }
@@ -262,7 +267,7 @@ impl Wakeup {
 
     /// Makes the descriptor readable after at most `time`, and not at once. A timer that expires in that time, but not soon, is left as it
     /// is: most armings then need no system call.
-    fn restart_alarm(&self, time: Duration) {
+    pub(super) fn restart_alarm(&self, time: Duration) {
         let now = Instant::now();
         let fits = |(due, _): (Instant, Duration)| due >= now + time / 2 && due <= now + time;
         if !self.due.get().is_some_and(fits) {
@@ -373,19 +378,25 @@ impl Drop for Wakeup {
 }
 
 /// The engine as it arms its descriptor.
-struct Arms<'a>(&'a Engine, &'a Wakeup);
+struct Arms<'a> {
+    engine: &'a Engine,
+    wakeup: &'a Wakeup,
+    /// For a thread that dozes: errors wait for a call of the program.
+    dozes: bool,
+}
 
 impl Listener for Arms<'_> {
     fn drain(&mut self) -> bool {
-        self.1.socket.drain()
+        self.wakeup.socket.drain()
     }
 
     fn has_work(&mut self) -> bool {
-        let Arms(engine, wakeup) = *self;
+        let Arms { engine, wakeup, dozes } = *self;
         let armed = engine.networks.arm(wakeup.events(engine.wakeup.has_drivers()));
         let moved = engine.flush();
         let ends = wakeup.job.ends();
-        !armed || moved || engine.interface.any_waiting() || engine.faults.any() || wakeup.ends.replace(ends) != ends
+        let faulty = !dozes && engine.faults.any();
+        !armed || moved || engine.interface.any_waiting() || faulty || wakeup.ends.replace(ends) != ends
     }
 }
 
@@ -428,10 +439,8 @@ impl Engine {
         let _waking = Waking(wakeup);
         self.look_for_dead(wakeup);
         wakeup.notices.set(self.networks.pace().map_or(0, Pace::notices));
-        self.wakeup.armed.set(false);
-        let armed = listen(self.job.sleep_word(self.rank), self.interface.fences(), &mut Arms(self, wakeup));
+        let armed = self.listen(wakeup, false);
         if armed {
-            self.wakeup.armed.set(true);
             match self.networks.pace() {
                 None => match self.longest_silence(wakeup) {
                     Some(silence) => wakeup.restart_alarm(silence),
@@ -443,8 +452,17 @@ impl Engine {
         Ok(armed)
     }
 
+    /// Arms, for this rank or for a thread of it that dozes.
+    pub(super) fn listen(&self, wakeup: &Wakeup, dozes: bool) -> bool {
+        self.wakeup.armed.set(false);
+        let mut arms = Arms { engine: self, wakeup, dozes };
+        let armed = listen(self.job.sleep_word(self.rank), self.interface.fences(), &mut arms);
+        self.wakeup.armed.set(armed);
+        armed
+    }
+
     /// Looks for dead peers where no supervisor does, if that is due.
-    fn look_for_dead(&self, wakeup: &Wakeup) {
+    pub(super) fn look_for_dead(&self, wakeup: &Wakeup) {
         let is_due = |looked: &Instant| looked.elapsed() >= CHECK_EVERY;
         if !self.job.supervised() && self.networks.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
             wakeup.looked.set(Some(Instant::now()));
