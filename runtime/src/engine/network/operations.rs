@@ -194,6 +194,16 @@ where
         })
     }
 
+    fn has_room(&self, to: usize, len: usize) -> Result<bool> {
+        self.with(to, |peer| {
+            let has_room = !self.windowed || peer.load.get().leaves_room(8 + len);
+            if !has_room {
+                self.ask_for_room(peer);
+            }
+            Ok(has_room)
+        })
+    }
+
     fn handled(&self, from: usize, len: usize) {
         if self.handled.note(from, len) {
             self.handled.give_back(|from, load| self.return_room(from, load));
