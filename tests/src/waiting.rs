@@ -12,7 +12,7 @@ use bellwether_runtime::{
     Result, Sum, Symmetric, Team, ThreadContext, ThreadOperation, ThreadPosted, Waitable, World,
 };
 
-pub use self::room::first_puts_take_no_time;
+pub use self::room::{first_puts_take_no_time, room_is_announced, takers};
 
 const SOON: Duration = Duration::from_millis(5);
 const LATE: Duration = Duration::from_secs(100);

@@ -109,6 +109,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn wake(&self, rank: usize) -> transport::Result<Sent>;
     /// Arms [`RemoteAccess::event`] to become readable at one of `events`, which are some of [`EVENTS`]. `false`: one has come already.
     fn arm(&self, events: Events) -> bool;
+    /// Whether the same descriptor becomes readable when there may be room for what was refused.
+    fn announces_room(&self) -> bool;
     /// A descriptor that becomes readable when something arrives, if the network can announce that.
     fn event(&self) -> Option<BorrowedFd<'_>>;
     /// The longest sleep, if something may arrive that is not announced.

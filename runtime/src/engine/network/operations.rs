@@ -354,6 +354,11 @@ where
         !events.has(Events::DESCRIPTOR) || self.interface.arm(wanted) != Err(NotNow::Busy)
     }
 
+    fn announces_room(&self) -> bool {
+        // A peer returns room for messages by a message.
+        self.interface.announces_room()
+    }
+
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.interface.event_descriptor().ok()
     }
