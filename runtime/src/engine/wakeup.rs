@@ -664,7 +664,7 @@ impl Engine {
     pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<()> {
         let armed = match self.is_still_armed(wakeup) {
             // The task may have made progress since, after which some networks announce nothing. Their arming alone wakes no task.
-            true => self.networks.arm(wakeup.events(true)),
+            true => self.networks.arm(wakeup.events(true)) && !self.has_unseen(wakeup),
             false => self.arm_apart_from_signals(wakeup)?,
         };
         if !armed {
@@ -672,6 +672,12 @@ impl Engine {
             wakeup.make_readable();
         }
         Ok(())
+    }
+
+    /// Whether something came since the last arming that the driver has to handle, and of which only the roster or this rank's own progress
+    /// knows: the end of a rank, or an error of a message.
+    fn has_unseen(&self, wakeup: &Wakeup) -> bool {
+        self.faults.any() || wakeup.ends.get() != wakeup.job.ends()
     }
 
     /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and the task has checked since that it has to wait.
@@ -704,9 +710,35 @@ impl Drop for Waking<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use crate::sleep::calls;
-    use crate::{Arm, Result, Threads};
+    use crate::{Arm, Error, Result, Threads};
+
+    /// Neither rings: the rank itself has found them in the progress that its task has made.
+    #[test]
+    fn a_task_that_arms_again_leaves_errors_and_ends_of_ranks_to_the_driver() {
+        let ran = Threads::new(1).run(|world| -> Result<()> {
+            let engine = world.engine();
+            let wakeup = engine.wakeup()?;
+            wakeup.trust_announcements();
+            let again = |wakeup: &super::Wakeup| -> Result<[bool; 2]> {
+                let before = wakeup.poll(Some(Duration::ZERO))?;
+                engine.arm_for_task(wakeup)?;
+                Ok([before, wakeup.poll(Some(Duration::ZERO))?])
+            };
+            assert!(engine.arm(&wakeup)?);
+            assert_eq!(again(&wakeup)?, [false; 2], "nothing has come");
+            wakeup.ends.set(wakeup.ends.get() + 1);
+            assert_eq!(again(&wakeup)?, [false, true], "a rank has ended");
+            assert!(!engine.arm(&wakeup)? && engine.arm(&wakeup)?, "the driver is told, once");
+            engine.faults.keep(Error::MemoryLost { doing: "a test".into() });
+            assert_eq!(again(&wakeup)?, [false, true], "a message has failed");
+            assert!(engine.faults.take().is_err() && engine.arm(&wakeup)?);
+            Ok(())
+        });
+        ran.expect("starts").into_iter().for_each(|outcome| outcome.expect("runs"));
+    }
 
     #[test]
     fn a_ring_makes_a_system_call_only_for_a_rank_that_may_sleep() {
