@@ -67,7 +67,7 @@ pub use bellwether_macros::test;
 pub use pointer::{GlobalPtr, GlobalSlice};
 
 pub use self::map::DistHashMap;
-pub use self::pool::{Pool, Pooled};
+pub use self::pool::{Pool, Pooled, PooledPut};
 pub use self::queue::DistQueue;
 /// The simulated network that [`Simulated`] jobs run on.
 pub use bellwether_runtime::transport::sim;

@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use bellwether_runtime::{
-    Error, Mapped, Placed, Pod, Progress, Result, Server, Symmetric, ThreadArray, ThreadContext, ThreadPosted, World,
+    CalledAt, Error, Mapped, Placed, Pod, Progress, Result, Server, Symmetric, ThreadArray, ThreadContext,
+    ThreadPosted, World,
 };
 
 /// A rayon pool for this rank, with one thread for each core of its equal share of the node's cores, at least one. Threads are
@@ -358,17 +359,103 @@ impl<T: Pod + Send + Sync> Pooled<'_, T> {
         wait(posted)
     }
 
+    /// As [`Pooled::put`], but does not wait: neither for room nor until the value is visible, for which the result waits.
+    ///
+    /// # Errors
+    /// As [`Pooled::put`], and [`Error::WouldBlock`]: nothing was put. Also while another thread posts with the same context.
+    #[track_caller]
+    pub fn try_put(&self, rank: usize, index: usize, value: T) -> Result<PooledPut<'_>> {
+        self.try_put_slice(rank, index, &[value]).placed_here()
+    }
+
+    /// As [`Pooled::put_slice`], but does not wait, as [`Pooled::try_put`]. What the network does not take at once is copied.
+    ///
+    /// # Errors
+    /// As [`Pooled::put_slice`]; as [`Pooled::try_put`].
+    ///
+    /// # Examples
+    /// ```
+    /// use bellwether::{Error, Pool};
+    ///
+    /// # bellwether::threads(2, |world| {
+    /// let (pool, numbers) = (Pool::new(world)?, world.alloc::<u64>(4)?);
+    /// let (pooled, next) = (pool.share(&numbers), 1 - world.rank());
+    /// pool.install(|| {
+    ///     let put = loop {
+    ///         match pooled.try_put_slice(next, 1, &[7, 8]) {
+    ///             // Or something useful.
+    ///             Err(Error::WouldBlock { .. }) => std::thread::yield_now(),
+    ///             outcome => break outcome?,
+    ///         }
+    ///     };
+    ///     put.wait()
+    /// })?;
+    /// world.barrier()?;
+    /// assert_eq!([numbers.load(1), numbers.load(2)], [7, 8]);
+    /// # world.barrier()
+    /// # })?.into_iter().collect::<bellwether::Result<()>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn try_put_slice(&self, rank: usize, start: usize, values: &[T]) -> Result<PooledPut<'_>> {
+        if let Some(mapped) = &self.mapped {
+            return mapped.put_slice(rank, start, values).map(|()| PooledPut(None));
+        }
+        let Some(context) = self.try_context().placed()? else {
+            return Err(Error::WouldBlock { operation: "try_put_slice", rank, place: CalledAt::default() }).placed();
+        };
+        context.try_put_slice_async(&self.array, rank, start, values).map(|posted| PooledPut(Some(posted)))
+    }
+
     /// Locks this thread's context. Threads share one if the network has fewer interfaces than threads, and a thread outside a
     /// pool uses the first. Hold the lock only while posting: tasks that this thread runs while it waits may post too.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is none.
     fn context(&self) -> Result<MutexGuard<'_, ThreadContext>> {
+        Ok(self.own_context()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`Pooled::context`]; `None` if another thread has it.
+    ///
+    /// # Errors
+    /// As [`Pooled::context`].
+    fn try_context(&self) -> Result<Option<MutexGuard<'_, ThreadContext>>> {
+        Ok(match self.own_context()?.try_lock() {
+            Ok(context) => Some(context),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+
+    fn own_context(&self) -> Result<&Mutex<ThreadContext>> {
         let Some(number) = rayon::current_thread_index().unwrap_or(0).checked_rem(self.contexts.0.list.len()) else {
             let why = "the array is of another world than the pool".into();
             return Err(Error::InvalidArgument { operation: "a put or get of a pool", why });
         };
-        Ok(self.contexts.0.list[number].lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(&self.contexts.0.list[number])
+    }
+}
+
+/// A put of [`Pooled::try_put`] or [`Pooled::try_put_slice`] that is in flight. One that is dropped still happens; a barrier of the world does
+/// not wait for it.
+#[must_use = "its errors come from `wait`"]
+#[derive(Debug)]
+pub struct PooledPut<'a>(Option<ThreadPosted<'a, ()>>);
+
+impl PooledPut<'_> {
+    /// Whether the values are visible at the target, so that [`PooledPut::wait`] does not wait. Makes progress.
+    pub fn is_done(&mut self) -> bool {
+        self.0.as_mut().is_none_or(ThreadPosted::is_done)
+    }
+
+    /// Waits until the values are visible at the target, and does other work of the pool meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    #[track_caller]
+    pub fn wait(self) -> Result<()> {
+        self.0.map_or(Ok(()), wait).placed_here()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellwether::aggregate::{Options, Push};
 use bellwether::array::{GlobalArray, Layout, Shared};
 use bellwether::sim::Config;
-use bellwether::{DistQueue, Error, Posted, Result, Settings, Simulated, ThreadContext, Threads, World};
+use bellwether::{DistQueue, Error, Pool, Posted, Result, Settings, Simulated, ThreadContext, Threads, World};
 use bellwether_tests::watchdog;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -65,6 +65,16 @@ fn had_room(outcome: Result<()>) -> Result<bool> {
     }
 }
 
+/// A network that takes little, and whose targets serve nothing while they sleep.
+fn narrow(seed: u64) -> (Config, Settings) {
+    let mut config = Config::new(2, seed).wild();
+    (config.flow.slots, config.flow.credits) = (1, 1);
+    config.served_asleep = false;
+    let mut settings = Settings::default();
+    settings.message_memory = KEPT;
+    (config, settings)
+}
+
 /// Rank 0 puts to pairs of rank 1, whose interface serves nothing at first, until one is refused, which it leaves out.
 fn puts(world: &World, way: usize) -> Result<()> {
     let array = GlobalArray::<u64, 1>::new(world, Layout::block([4 * EACH], 2)?)?.share(world)?;
@@ -114,16 +124,72 @@ fn puts(world: &World, way: usize) -> Result<()> {
     world.barrier()
 }
 
+/// As [`puts`], by the handle of a pool.
+fn pooled_puts(world: &World) -> Result<()> {
+    let numbers = world.alloc::<u64>(2 * EACH)?;
+    let (done, skipped) = (world.bell()?, world.alloc::<u64>(1)?);
+    let pool = Pool::with_threads(world, 1)?;
+    let pooled = pool.share(&numbers);
+    if world.rank() == 0 {
+        // The connection is made.
+        pooled.put(1, 0, 0)?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        world.sleep(Duration::from_millis(10));
+        done.wait(1)?;
+    } else {
+        let mut posted = Vec::new();
+        let mut put = |number: usize| match number.is_multiple_of(2) {
+            true => had_room(pooled.try_put_slice(1, 2 * number, &[number as u64; 2]).map(|put| posted.push(put))),
+            false => had_room(pooled.try_put(1, 2 * number, number as u64).map(|put| posted.push(put))),
+        };
+        let mut refused = 1;
+        while put(refused)? {
+            refused += 1;
+            assert!(refused < EACH - AFTER, "there is always room");
+        }
+        for number in refused + 1..=refused + AFTER {
+            while !put(number)? {
+                world.poll()?;
+                world.sleep(Duration::from_micros(10));
+            }
+        }
+        for mut put in posted {
+            put.is_done();
+            put.wait()?;
+        }
+        skipped.put(1, 0, refused as u64)?;
+        done.ring(1)?;
+    }
+    world.barrier()?;
+    if world.rank() == 1 {
+        let refused = skipped.load(0) as usize;
+        for number in 1..=refused + AFTER {
+            let expected = if number == refused { 0 } else { number as u64 };
+            let second = if number.is_multiple_of(2) { expected } else { 0 };
+            assert_eq!([numbers.load(2 * number), numbers.load(2 * number + 1)], [expected, second], "{number}");
+        }
+    }
+    world.barrier()
+}
+
+#[test]
+fn puts_of_pools_that_find_no_room_are_refused() {
+    for seed in 0..2 {
+        let _guard = watchdog::guard(format!("seed {seed}"), LIMIT);
+        let (config, settings) = narrow(seed);
+        let outcomes = Simulated::new(config).settings(settings).run(pooled_puts).expect("starts");
+        outcomes.into_iter().for_each(|outcome| outcome.expect("runs"));
+    }
+}
+
 #[test]
 fn puts_of_arrays_that_find_no_room_are_refused() {
     for seed in 0..2 {
         for way in 0..WAYS {
             let _guard = watchdog::guard(format!("seed {seed}, way {way}"), LIMIT);
-            let mut config = Config::new(2, seed).wild();
-            (config.flow.slots, config.flow.credits) = (1, 1);
-            config.served_asleep = false;
-            let mut settings = Settings::default();
-            settings.message_memory = KEPT;
+            let (config, settings) = narrow(seed);
             let outcomes = Simulated::new(config).settings(settings).run(|world| puts(world, way)).expect("starts");
             for outcome in outcomes {
                 outcome.unwrap_or_else(|error| panic!("seed {seed}, way {way}: {error}"));

@@ -253,3 +253,39 @@ fn puts_that_answer_at_once_take_no_virtual_time() {
         expect_all(&what, outcomes.expect("starts"));
     }
 }
+
+#[test]
+fn w19_room_for_what_was_refused_is_an_event() {
+    const KEPT: usize = 16 << 10;
+    // In a line of a lane, and in message memory.
+    for len in [8, 1000] {
+        for transport in [Transport::Auto, Transport::Tcp] {
+            let what = format!("{transport:?}, {len} bytes");
+            let _guard = watchdog::guard(what.clone(), LIMIT);
+            let mut settings = over(transport);
+            settings.message_memory = KEPT;
+            let back = AtomicBool::new(false);
+            let stays_away = || {
+                while !back.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            let outcomes = Threads::new(2).settings(settings).deadline(LIMIT).build(|mut builder| {
+                let handlers = waiting::takers(&mut builder);
+                let world = builder.start()?;
+                let comes_back = || back.store(true, Ordering::Release);
+                waiting::room_is_announced(&world, handlers, (len, true), stays_away, comes_back)
+            });
+            expect_all(&what, outcomes.expect("starts"));
+        }
+        let _guard = watchdog::guard(format!("simulated, {len} bytes"), LIMIT);
+        let (config, settings) = narrow(1, KEPT);
+        let outcomes = Simulated::new(config).settings(settings).build(|mut builder| {
+            let handlers = waiting::takers(&mut builder);
+            let world = builder.start()?;
+            let stays_away = || world.sleep(Duration::from_millis(10));
+            waiting::room_is_announced(&world, handlers, (len, false), stays_away, || {})
+        });
+        expect_all("simulated", outcomes.expect("starts"));
+    }
+}

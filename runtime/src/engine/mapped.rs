@@ -33,25 +33,6 @@ impl Engine {
         move || job.wake(rank)
     }
 
-    /// Announces that this rank sleeps, for a thread that then sleeps by [`Engine::dozer`] and leaves the engine to other threads
-    /// meanwhile. The next of them that uses the engine wakes that thread first. `false`: there is something to do, or an event may come
-    /// without a wake-up.
-    pub(crate) fn begin_doze(&self) -> bool {
-        let wakes_nobody =
-            !self.networks.is_empty() || self.outbox.any() || self.tasks.any() || self.failures.has_doubts();
-        if !wakes_nobody {
-            self.wakeup.disarm();
-        }
-        !wakes_nobody
-            && self.job.sleep_word(self.rank).announce_doze(self.interface.fences(), || self.interface.any_waiting())
-    }
-
-    /// Sleeps while the announcement of [`Engine::begin_doze`] stands, for at most so long, and takes it back.
-    pub(crate) fn dozer(&self) -> impl Fn(std::time::Duration) + Send + Sync + use<> {
-        let (job, rank) = (Arc::clone(&self.job), self.rank);
-        move |limit| job.sleep_word(rank).doze(limit)
-    }
-
     /// Wakes mapped ranks that were found asleep on the network.
     #[inline]
     pub(super) fn wake_sleepers(&self) {

@@ -242,6 +242,11 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
         self.list.iter().all(|network| network.arm(events))
     }
 
+    /// Whether each of them also announces room for what it has refused.
+    pub(crate) fn announce_room(&self) -> bool {
+        self.list.iter().all(|network| network.announces_room())
+    }
+
     /// The descriptors of those that have one.
     pub(crate) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.list.iter().filter_map(|network| network.event())

@@ -52,6 +52,18 @@ impl Engine {
         self.outbox.at_once(put)
     }
 
+    /// Whether a message of `len` bytes or more to `to` may find room now. `false`: it would be refused.
+    pub(crate) fn may_have_room(&self, to: usize, len: usize) -> bool {
+        if self.outbox.keeps_for(to) {
+            return false;
+        }
+        if self.routes.has_lane(to) {
+            return self.interface.has_room(to);
+        }
+        // The message itself meets an error.
+        self.networks.to(to).has_room(to, len).unwrap_or(true)
+    }
+
     /// Checks that `len` bytes put to `rank` would be kept, if the network took none of them now.
     ///
     /// # Errors

@@ -62,6 +62,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn notifies(&self) -> bool;
     /// Sends a message, after everything put there before; if `ordered`, after every earlier message too.
     fn send(&self, to: usize, id: u8, ordered: bool, header: u64, payload: &[u8]) -> transport::Result<Sent>;
+    /// Whether a message of `len` bytes to `to` may find room now. If not, asks for room as [`RemoteAccess::send`] does.
+    fn has_room(&self, to: usize, len: usize) -> transport::Result<bool>;
     /// Posts a get of `len` bytes, at most [`RemoteAccess::largest_get`], or of as many of them as one registration holds.
     fn get(&self, rank: usize, offset: usize, len: usize) -> transport::Result<Option<Arc<Answer>>>;
     /// As [`RemoteAccess::get`], but the bytes go to `to`, with no copy in between and no allocation where the network itself does gets.
@@ -107,6 +109,8 @@ pub(crate) trait RemoteAccess: RemoteSegments {
     fn wake(&self, rank: usize) -> transport::Result<Sent>;
     /// Arms [`RemoteAccess::event`] to become readable at one of `events`, which are some of [`EVENTS`]. `false`: one has come already.
     fn arm(&self, events: Events) -> bool;
+    /// Whether the same descriptor becomes readable when there may be room for what was refused.
+    fn announces_room(&self) -> bool;
     /// A descriptor that becomes readable when something arrives, if the network can announce that.
     fn event(&self) -> Option<BorrowedFd<'_>>;
     /// The longest sleep, if something may arrive that is not announced.

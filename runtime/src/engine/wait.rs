@@ -374,14 +374,21 @@ impl Engine {
         }
     }
 
-    /// Whether an event may come without a wake-up, so that a sleep has to be brief. A receiver wakes the sender when it returns credit of
-    /// a lane, but not when it drops a retained payload. Over a silent network, a put from another host wakes nobody.
+    /// Whether an event may come without a wake-up, so that a sleep has to be brief. A receiver wakes the sender when it returns room in a lane
+    /// or in message memory; of the networks only some announce room. Over a silent network, a put from another host wakes nobody.
     pub(super) fn may_come_unseen(&self) -> bool {
         let unseen = self.networks.is_silent() && self.job.ranks_here() < self.size;
         let others = self.turn_others();
         // A future of a context waits for events of that context's interface, which do not wake this rank.
         let elsewhere = !self.routes.all_mapped() && self.has_contexts();
-        self.outbox.any() || self.remote.owes_nudges() || self.failures.has_doubts() || unseen || others || elsewhere
+        let room = self.outbox.any() && !self.is_room_announced();
+        room || self.remote.owes_nudges() || self.failures.has_doubts() || unseen || others || elsewhere
+    }
+
+    /// Whether room for what this rank keeps is announced. With lanes and a network both, a ring at a mapped rank may wait for an operation
+    /// of the network.
+    fn is_room_announced(&self) -> bool {
+        !self.routes.is_mixed() && self.networks.announce_room()
     }
 
     /// Sends kept operations, and advances background work. Returns whether anything was done.

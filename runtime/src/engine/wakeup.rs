@@ -78,6 +78,11 @@ impl Slot {
         }
     }
 
+    /// The descriptor is no longer armed, and is made readable otherwise.
+    pub(super) fn note_disarmed(&self) {
+        self.armed.set(false);
+    }
+
     /// Adds a driver of tasks, until [`Slot::end_driver`].
     fn add_driver(&self) {
         self.drivers.set(self.drivers.get() + 1);
@@ -233,7 +238,7 @@ impl Wakeup {
     }
 
     /// Takes the signals that came. Returns whether any did.
-    fn take_signals(&self) -> bool {
+    pub(super) fn take_signals(&self) -> bool {
         rustix::io::read(&self.signals, &mut [0; 8]).is_ok()
     }
 
@@ -245,7 +250,7 @@ impl Wakeup {
     }
 
     /// Stops the timer, so that an earlier expiry no longer makes the descriptor readable. Virtual time uses no timer.
-    fn stop_alarm(&self) {
+    pub(super) fn stop_alarm(&self) {
         if self.due.take().is_some() {
             self.set_timer(Duration::ZERO);
         }
@@ -262,7 +267,7 @@ impl Wakeup {
 
     /// Makes the descriptor readable after at most `time`, and not at once. A timer that expires in that time, but not soon, is left as it
     /// is: most armings then need no system call.
-    fn restart_alarm(&self, time: Duration) {
+    pub(super) fn restart_alarm(&self, time: Duration) {
         let now = Instant::now();
         let fits = |(due, _): (Instant, Duration)| due >= now + time / 2 && due <= now + time;
         if !self.due.get().is_some_and(fits) {
@@ -373,19 +378,25 @@ impl Drop for Wakeup {
 }
 
 /// The engine as it arms its descriptor.
-struct Arms<'a>(&'a Engine, &'a Wakeup);
+struct Arms<'a> {
+    engine: &'a Engine,
+    wakeup: &'a Wakeup,
+    /// For a thread that dozes: errors wait for a call of the program.
+    dozes: bool,
+}
 
 impl Listener for Arms<'_> {
     fn drain(&mut self) -> bool {
-        self.1.socket.drain()
+        self.wakeup.socket.drain()
     }
 
     fn has_work(&mut self) -> bool {
-        let Arms(engine, wakeup) = *self;
+        let Arms { engine, wakeup, dozes } = *self;
         let armed = engine.networks.arm(wakeup.events(engine.wakeup.has_drivers()));
         let moved = engine.flush();
         let ends = wakeup.job.ends();
-        !armed || moved || engine.interface.any_waiting() || engine.faults.any() || wakeup.ends.replace(ends) != ends
+        let faulty = !dozes && engine.faults.any();
+        !armed || moved || engine.interface.any_waiting() || faulty || wakeup.ends.replace(ends) != ends
     }
 }
 
@@ -428,10 +439,8 @@ impl Engine {
         let _waking = Waking(wakeup);
         self.look_for_dead(wakeup);
         wakeup.notices.set(self.networks.pace().map_or(0, Pace::notices));
-        self.wakeup.armed.set(false);
-        let armed = listen(self.job.sleep_word(self.rank), self.interface.fences(), &mut Arms(self, wakeup));
+        let armed = self.listen(wakeup, false);
         if armed {
-            self.wakeup.armed.set(true);
             match self.networks.pace() {
                 None => match self.longest_silence(wakeup) {
                     Some(silence) => wakeup.restart_alarm(silence),
@@ -443,8 +452,17 @@ impl Engine {
         Ok(armed)
     }
 
+    /// Arms, for this rank or for a thread of it that dozes.
+    pub(super) fn listen(&self, wakeup: &Wakeup, dozes: bool) -> bool {
+        self.wakeup.armed.set(false);
+        let mut arms = Arms { engine: self, wakeup, dozes };
+        let armed = listen(self.job.sleep_word(self.rank), self.interface.fences(), &mut arms);
+        self.wakeup.armed.set(armed);
+        armed
+    }
+
     /// Looks for dead peers where no supervisor does, if that is due.
-    fn look_for_dead(&self, wakeup: &Wakeup) {
+    pub(super) fn look_for_dead(&self, wakeup: &Wakeup) {
         let is_due = |looked: &Instant| looked.elapsed() >= CHECK_EVERY;
         if !self.job.supervised() && self.networks.pace().is_none() && wakeup.looked.get().as_ref().is_none_or(is_due) {
             wakeup.looked.set(Some(Instant::now()));
@@ -646,7 +664,7 @@ impl Engine {
     pub(super) fn arm_for_task(&self, wakeup: &Wakeup) -> Result<()> {
         let armed = match self.is_still_armed(wakeup) {
             // The task may have made progress since, after which some networks announce nothing. Their arming alone wakes no task.
-            true => self.networks.arm(wakeup.events(true)),
+            true => self.networks.arm(wakeup.events(true)) && !self.has_unseen(wakeup),
             false => self.arm_apart_from_signals(wakeup)?,
         };
         if !armed {
@@ -654,6 +672,12 @@ impl Engine {
             wakeup.make_readable();
         }
         Ok(())
+    }
+
+    /// Whether something came since the last arming that the driver has to handle, and of which only the roster or this rank's own progress
+    /// knows: the end of a rank, or an error of a message.
+    fn has_unseen(&self, wakeup: &Wakeup) -> bool {
+        self.faults.any() || wakeup.ends.get() != wakeup.job.ends()
     }
 
     /// The task sleeps until the driver wakes it. [`Engine::arm_for_task`] was called, and the task has checked since that it has to wait.
@@ -686,9 +710,35 @@ impl Drop for Waking<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use crate::sleep::calls;
-    use crate::{Arm, Result, Threads};
+    use crate::{Arm, Error, Result, Threads};
+
+    /// Neither rings: the rank itself has found them in the progress that its task has made.
+    #[test]
+    fn a_task_that_arms_again_leaves_errors_and_ends_of_ranks_to_the_driver() {
+        let ran = Threads::new(1).run(|world| -> Result<()> {
+            let engine = world.engine();
+            let wakeup = engine.wakeup()?;
+            wakeup.trust_announcements();
+            let again = |wakeup: &super::Wakeup| -> Result<[bool; 2]> {
+                let before = wakeup.poll(Some(Duration::ZERO))?;
+                engine.arm_for_task(wakeup)?;
+                Ok([before, wakeup.poll(Some(Duration::ZERO))?])
+            };
+            assert!(engine.arm(&wakeup)?);
+            assert_eq!(again(&wakeup)?, [false; 2], "nothing has come");
+            wakeup.ends.set(wakeup.ends.get() + 1);
+            assert_eq!(again(&wakeup)?, [false, true], "a rank has ended");
+            assert!(!engine.arm(&wakeup)? && engine.arm(&wakeup)?, "the driver is told, once");
+            engine.faults.keep(Error::MemoryLost { doing: "a test".into() });
+            assert_eq!(again(&wakeup)?, [false, true], "a message has failed");
+            assert!(engine.faults.take().is_err() && engine.arm(&wakeup)?);
+            Ok(())
+        });
+        ran.expect("starts").into_iter().for_each(|outcome| outcome.expect("runs"));
+    }
 
     #[test]
     fn a_ring_makes_a_system_call_only_for_a_rank_that_may_sleep() {

@@ -22,6 +22,8 @@ use super::{Context, HandlerFn, HandlerId, Messages, id, words};
 use crate::engine::{Background, Events};
 use crate::error::{CalledAt, Error, Result};
 
+/// Bytes of an announcement beside its header, at least: four words of it, and two of what it offers.
+const LEAST: usize = 6 * size_of::<u64>();
 /// Data of up to this many bytes travels with its header. Chosen: below this a copy costs less than the round trip.
 const EAGER: usize = 8 << 10;
 /// Most announced messages of one sender at one receiver. Chosen: enough that one is fetched while the next is announced.
@@ -184,6 +186,9 @@ pub(super) struct Landings {
     task: OnceCell<Rc<Task>>,
     /// The number of the call whose place is being named.
     announced: Cell<Option<u64>>,
+    /// For tests: how often data was registered.
+    #[cfg(test)]
+    pub(super) offers: Cell<u32>,
 }
 
 impl Landings {
@@ -250,7 +255,7 @@ impl Messages {
         header: &[u8],
         data: Rc<Vec<u8>>,
     ) -> Result<Call<()>> {
-        self.await_room_to_announce(to)?;
+        self.await_room_to_announce(to, header)?;
         let call = self.open_call(to, |_| Ok(()));
         self.announce(call.number(), to, handler, header, data)?;
         Ok(call)
@@ -270,7 +275,7 @@ impl Messages {
         data: Rc<Vec<u8>>,
         events: &mut Events,
     ) -> Result<()> {
-        self.await_room_to_announce(to)?;
+        self.await_room_to_announce(to, header)?;
         let source = if self.travels_with(header, &data) { Vec::new() } else { std::mem::take(&mut events.source) };
         let (sources, effects) = (source.len(), events.effect.len());
         let mut answered = source;
@@ -286,19 +291,21 @@ impl Messages {
         })
     }
 
-    /// Checks that a large message may be sent to `to` from here, and waits until one more may be announced there.
+    /// Checks that a large message may be sent to `to` from here, and waits until one more may be announced there. A call that answers at once
+    /// also looks for room for the announcement: the registration of its data costs more than a refusal should.
     ///
     /// # Errors
     /// As [`Messages::send_large`].
-    fn await_room_to_announce(&self, to: usize) -> Result<()> {
+    fn await_room_to_announce(&self, to: usize, header: &[u8]) -> Result<()> {
         const DOING: &str = "sending a large message";
         let engine = &self.engine;
         engine.check_rank(to, DOING)?;
         engine.check_outside_handler(DOING)?;
-        if self.may_announce(to) {
+        let is_at_once = engine.outbox.is_at_once();
+        if self.may_announce(to) && (!is_at_once || engine.may_have_room(to, LEAST + header.len())) {
             return Ok(());
         }
-        if engine.outbox.is_at_once() {
+        if is_at_once {
             return Err(Error::WouldBlock { operation: DOING, rank: to, place: CalledAt::default() });
         }
         engine.wait_until("waiting for a rank to fetch large messages", None, || self.may_announce(to))
@@ -314,6 +321,8 @@ impl Messages {
         let (len, is_short) = (data.len(), self.travels_with(header, &data));
         // SAFETY: the data stays where it is until `_offer` is dropped, before it.
         let offer = (!is_short).then(|| unsafe { self.offer(to, data.as_ptr(), len) });
+        #[cfg(test)]
+        self.landings.offers.set(self.landings.offers.get() + u32::from(!is_short));
         let way = if is_short { WITH_HEADER } else { OFFERED };
         let words = [number, len as u64, way, header.len() as u64].map(u64::to_ne_bytes);
         let mut bytes = words.as_flattened().to_vec();
@@ -459,5 +468,51 @@ impl Messages {
 
     fn answer_landing(&self, to: usize, number: u64, answer: &[u8]) {
         self.engine.answer(to, || self.engine.send_or_keep(to, id::ANSWER, number, answer));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use crate::{Error, Landing, Result, Settings, Threads};
+
+    /// Rank 1 takes nothing meanwhile, and small messages fill all room.
+    #[test]
+    fn a_large_message_that_is_refused_for_lack_of_room_registers_nothing() {
+        let both = Barrier::new(2);
+        let settings = Settings { message_memory: 4096, lane_depth: Some(1), ..Settings::default() };
+        let ran = Threads::new(2).settings(settings).deadline(Duration::from_secs(60)).build(|mut builder| {
+            let landed = builder.landing_handler("large", |_, _| Landing::vec(Vec::new()), |_, _| {});
+            let small = builder.handler("small", |_, _| {});
+            let world = builder.start()?;
+            both.wait();
+            if world.rank() == 0 {
+                let (offers, data) = (|| world.messages().landings.offers.get(), Rc::new(vec![7; 100_000]));
+                while let Ok(()) = world.try_send(1, small, &[7; 100]) {}
+                while let Ok(()) = world.try_send(1, small, &[7]) {}
+                for _ in 0..3 {
+                    let refused = world.try_send_large(1, landed, b"", &data);
+                    assert!(matches!(refused, Err(Error::WouldBlock { rank: 1, .. })), "{refused:?}");
+                }
+                let registered = (offers(), Rc::strong_count(&data));
+                both.wait();
+                assert_eq!(registered, (0, 1));
+                let call = loop {
+                    match world.try_send_large(1, landed, b"", &data) {
+                        Err(Error::WouldBlock { .. }) => drop(world.poll()?),
+                        outcome => break outcome?,
+                    }
+                };
+                assert_eq!(offers(), 1);
+                call.wait()?;
+            } else {
+                both.wait();
+            }
+            world.finish()
+        });
+        ran.expect("starts").into_iter().for_each(|outcome: Result<()>| outcome.expect("runs"));
     }
 }

@@ -146,21 +146,6 @@ fn without_the_sleepers_fence_somebody_does() {
     model(1, Fences::Full, Fences::Missing);
 }
 
-#[test]
-fn a_doze_ends_whatever_another_thread_announces() {
-    loom::model(|| {
-        let shared = shared();
-        let dozer = Arc::clone(&shared);
-        assert!(shared.word.announce_doze(Fences::Full, || false));
-        let dozer = thread::spawn(move || dozer.word.doze(Duration::MAX));
-        // Another thread of the rank enters, sleeps by itself, and is not woken.
-        shared.word.wake(|| panic!("nobody listens"));
-        assert!(shared.word.announce(Fences::Full, || false));
-        shared.word.withdraw();
-        dozer.join().expect("no panic");
-    });
-}
-
 /// A rank that sleeps on its socket. Messages it sees when it arms, if they have to be delivered; bells it checks after that.
 struct Listens<'a>(Waits<'a>);
 

@@ -11,10 +11,8 @@ use super::Fences;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
-/// As ASLEEP, of a thread that leaves the rank to other threads while it sleeps. These may announce sleeps of their own.
-const DOZING: u32 = 2;
 /// As ASLEEP, of a rank that may sleep in poll(2): a waker also rings its socket.
-const LISTENING: u32 = 3;
+const LISTENING: u32 = 2;
 
 /// The word that a rank sleeps on, in memory that all ranks of its host have mapped. Zeros are a rank that is awake.
 ///
@@ -34,11 +32,6 @@ impl SleepWord {
     /// [`SleepWord::must_wake`] ends the sleep.
     pub fn announce(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
         self.announce_as(ASLEEP, fences, anything_there)
-    }
-
-    /// As [`SleepWord::announce`], for a thread that then sleeps by [`SleepWord::doze`].
-    pub fn announce_doze(&self, fences: Fences, anything_there: impl FnOnce() -> bool) -> bool {
-        self.announce_as(DOZING, fences, anything_there)
     }
 
     /// As [`SleepWord::announce`], for a rank that may sleep in poll(2), on a descriptor that wakers make readable. The announcement stands
@@ -67,21 +60,6 @@ impl SleepWord {
             let _ = limit;
             self.queue.wait();
         }
-    }
-
-    /// As [`SleepWord::block`], while the announcement of a doze stands; then takes the announcement back. Another thread that uses the rank
-    /// meanwhile wakes this thread first, possibly before it sleeps. Then this thread must not sleep on the other's announcement: its withdrawal
-    /// wakes no thread.
-    pub fn doze(&self, limit: Duration) {
-        #[cfg(not(loom))]
-        super::futex::wait(&self.state, DOZING, Some(limit));
-        #[cfg(loom)]
-        while self.state.load(Ordering::SeqCst) == DOZING {
-            let _ = limit;
-            self.queue.wait();
-        }
-        // An announcement of another thread stays.
-        let _ = self.state.compare_exchange(DOZING, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// The sleeper is awake again.

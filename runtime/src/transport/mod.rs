@@ -293,6 +293,11 @@ pub trait Interface: 'static {
     /// [`Error::Busy`] if one of `events` waits to be progressed: do that first. [`Error::Unsupported`] for events that are
     /// not in [`Attributes::events`]; [`Error::InvalidParam`] for no event.
     fn arm(&self, events: Events) -> Result<()>;
+
+    /// Whether room for a post that was refused before the arming is announced, too.
+    fn announces_room(&self) -> bool {
+        false
+    }
 }
 
 /// Takes the bytes of a get ([`Endpoint::get_to`]).

@@ -250,6 +250,11 @@ pub trait Wire: 'static {
         Err(Error::Unsupported("an event descriptor"))
     }
 
+    /// Whether the descriptor, once armed, also becomes readable when there may be room for a post that was refused before.
+    fn announces_room(&self) -> bool {
+        false
+    }
+
     /// Whether puts and gets with this key are the wire's own, unless [`Memory::Emulated`]. Else they are emulated.
     fn reaches(&self, _key: &RemoteKey) -> bool {
         true

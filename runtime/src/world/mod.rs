@@ -89,7 +89,7 @@ pub use self::thread_segments::ThreadSegment;
 pub use self::threads::{Threads, threads};
 pub use self::wait_any::Waitable;
 pub use self::wakeup::{Arm, Driver, Reactor, Signaller, WakeOn, WakeUp};
-pub(crate) use crate::engine::{Event as StreamEvent, Memo, OpenStream, Reached};
+pub(crate) use crate::engine::{Doze, Dozer, Event as StreamEvent, Memo, OpenStream, Reached};
 
 use self::allocate::Allocator;
 use self::heaps::Heaps;

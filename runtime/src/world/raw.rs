@@ -245,42 +245,57 @@ impl World {
     /// message, where they go by message.
     #[track_caller]
     pub unsafe fn try_put_address(&self, rank: usize, to: usize, source: &[u8], bells: RawBells<'_>) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.try_put_address_by(rank, to, source, bells) }.map(drop).placed_here()
+    }
+
+    /// As [`World::try_put_address`]. Tells how the bytes go.
+    ///
+    /// # Safety
+    /// As [`World::put_address`].
+    pub(super) unsafe fn try_put_address_by(
+        &self,
+        rank: usize,
+        to: usize,
+        source: &[u8],
+        bells: RawBells<'_>,
+    ) -> Result<Carried> {
         const NAME: &str = "try_put_address";
-        (|| -> Result<()> {
-            self.check_transfer(NAME, rank, to, source.len(), bells)?;
-            let len = source.len();
-            let mut by_message = false;
-            if len == 0 {
-            } else if self.is_remote(rank) {
-                self.check_remote(NAME, rank, to, len)?;
-                match self.registered(NAME, rank, to, len)? {
-                    Some(offset) => {
-                        self.engine.put_at_once(NAME, rank, len, || self.put_registered(NAME, rank, offset, source))?;
-                    }
-                    None => by_message = true,
+        self.check_transfer(NAME, rank, to, source.len(), bells)?;
+        let len = source.len();
+        let mut carried = Carried::Copied;
+        if len == 0 {
+        } else if self.is_remote(rank) {
+            self.check_remote(NAME, rank, to, len)?;
+            carried = match self.registered(NAME, rank, to, len)? {
+                Some(offset) => {
+                    self.engine.put_at_once(NAME, rank, len, || self.put_registered(NAME, rank, offset, source))?;
+                    Carried::Network
                 }
-            } else if let Some(place) = self.in_segment(rank, to, len) {
-                // SAFETY: backed segment memory, as just found; the caller means it to be written.
-                unsafe { copy::copy(place, source.as_ptr(), source.len()) };
-            } else {
-                let start = source.as_ptr().cast_mut();
-                // SAFETY: only read when putting; the kernel checks the address at the target.
-                by_message = !unsafe { self.attach(NAME, Direction::Put, rank, start, to, len) }?;
+                None => Carried::Message,
+            };
+        } else if let Some(place) = self.in_segment(rank, to, len) {
+            // SAFETY: backed segment memory, as just found; the caller means it to be written.
+            unsafe { copy::copy(place, source.as_ptr(), source.len()) };
+        } else {
+            let start = source.as_ptr().cast_mut();
+            // SAFETY: only read when putting; the kernel checks the address at the target.
+            if !unsafe { self.attach(NAME, Direction::Put, rank, start, to, len) }? {
+                carried = Carried::Message;
             }
-            if by_message {
-                self.messages.check_one_piece(NAME, rank, len)?;
-                let bell = bells.remote.unwrap_or(0);
-                self.note_message_to(rank);
-                self.engine.outbox.at_once(|| self.messages.write_outside(rank, to, source, bell))?;
-            } else if let Some(bell) = bells.remote
-                && !self.ring_directly(rank, bell)?
-            {
-                self.messages.ring_unasked(rank, bell)?;
-            }
-            ring(bells.local);
-            Ok(())
-        })()
-        .placed_here()
+        }
+        if carried == Carried::Message {
+            self.messages.check_one_piece(NAME, rank, len)?;
+            let bell = bells.remote.unwrap_or(0);
+            self.note_message_to(rank);
+            self.engine.outbox.at_once(|| self.messages.write_outside(rank, to, source, bell))?;
+        } else if let Some(bell) = bells.remote
+            && !self.ring_directly(rank, bell)?
+        {
+            self.messages.ring_unasked(rank, bell)?;
+        }
+        ring(bells.local);
+        Ok(carried)
     }
 
     /// Copies `len` bytes at address `from` of `rank` to `here`. Reaches memory as [`World::put_address`] does. Bytes that

@@ -29,14 +29,15 @@ impl World {
     /// message, where they go by message.
     #[track_caller]
     pub fn try_put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.try_put_segment_by(rank, number, offset, source).map(drop).placed_here()
+    }
+
+    /// As [`World::try_put_segment`]. Tells how the bytes go.
+    pub(super) fn try_put_segment_by(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<Carried> {
         const NAME: &str = "try_put_segment";
-        (|| -> Result<()> {
-            let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
-            self.engine.put_at_once(NAME, rank, source.len(), || {
-                self.put_located(NAME, rank, located, source, After::Nothing).map(drop)
-            })
-        })()
-        .placed_here()
+        let located = self.locate_segment(NAME, rank, number, offset, source.len())?;
+        self.engine
+            .put_at_once(NAME, rank, source.len(), || self.put_located(NAME, rank, located, source, After::Nothing))
     }
 
     /// As [`World::put_segment_bell`], also where the bytes go by message, but does not wait for room.

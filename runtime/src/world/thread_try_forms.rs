@@ -1,11 +1,18 @@
 //! Puts and rings of contexts that answer at once.
 
+use std::ops::Range;
+
 use bytemuck::cast_slice;
 
 use super::context::Stage;
 use super::operation::at_once::kept;
 use super::operation::checked;
-use super::{PlainData, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted};
+use super::returned::{Lender, Returned};
+use super::{
+    AtomicElement, PlainData, ThreadArray, ThreadBell, ThreadContext, ThreadOperation, ThreadPosted,
+    ThreadReservedSegments,
+};
+use crate::engine::{BY_ADDRESS, Stream};
 use crate::error::{Error, Placed, Result};
 
 /// # Puts and rings that answer at once
@@ -142,7 +149,10 @@ impl ThreadContext {
     /// As [`ThreadContext::put_segment`], and [`Error::WouldBlock`]: nothing was put.
     #[track_caller]
     pub fn try_put_segment(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
-        self.stream().try_put_segment("try_put_segment", (rank, number), offset, source, None).placed_here()
+        let stream = self.stream();
+        let put =
+            stream.try_put_segment(Stream::locate_segment, "try_put_segment", (rank, number), offset, source, None);
+        put.placed_here()
     }
 
     /// As [`ThreadContext::put_segment_bell`], but does not wait for room, as [`ThreadContext::try_put_segment`].
@@ -161,9 +171,50 @@ impl ThreadContext {
         const DOING: &str = "try_put_segment_bell";
         (|| -> Result<()> {
             let words = bell.words(self.stream(), DOING, rank)?;
-            self.stream().try_put_segment(DOING, (rank, number), offset, source, Some(words))
+            let stream = self.stream();
+            stream.try_put_segment(Stream::locate_segment, DOING, (rank, number), offset, source, Some(words))
         })()
         .placed_here()
+    }
+
+    /// As [`ThreadContext::notify_segment`], but does not wait for room, as [`ThreadContext::try_put_segment`].
+    ///
+    /// # Errors
+    /// As [`ThreadContext::notify_segment`], and [`Error::WouldBlock`]: nothing was stored.
+    #[track_caller]
+    pub fn try_notify_segment<T: AtomicElement>(&self, rank: usize, number: u32, offset: usize, word: T) -> Result<()> {
+        let (locate, word) = (Stream::locate_segment, bytemuck::bytes_of(&word));
+        let put = self.stream().try_put_segment_after(locate, "try_notify_segment", (rank, number), offset, word);
+        put.placed_here()
+    }
+
+    /// As [`ThreadContext::put_address`], but does not wait for room, as [`ThreadContext::try_put_segment`].
+    ///
+    /// # Safety
+    /// As of [`World::put_address`](super::World::put_address).
+    ///
+    /// # Errors
+    /// As [`ThreadContext::put_address`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub unsafe fn try_put_address(&self, rank: usize, to: usize, source: &[u8]) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.try_put_at(rank, to, source) }.placed_here()
+    }
+
+    fn try_put_reserved(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        let (stream, locate) = (self.stream(), Stream::locate_reserved);
+        stream.try_put_segment(locate, "try_put_reserved", (rank, number), offset, source, None)?;
+        stream.tell_stored(rank);
+        Ok(())
+    }
+
+    /// # Safety
+    /// As of [`World::put_address`](super::World::put_address).
+    unsafe fn try_put_at(&self, rank: usize, to: usize, source: &[u8]) -> Result<()> {
+        let (stream, locate) = (self.stream(), Stream::locate_address);
+        stream.try_put_segment(locate, "try_put_address", (rank, BY_ADDRESS), to, source, None)?;
+        stream.tell_stored(rank);
+        Ok(())
     }
 
     fn try_put_apart<T: PlainData>(
@@ -179,6 +230,17 @@ impl ThreadContext {
         let offset = array.range(stream, operation, rank, start, values.len())?;
         let words = bell.map(|bell| bell.words(stream, operation, rank)).transpose()?;
         stream.try_put(operation, rank, Some((offset, cast_slice(values))), words)
+    }
+}
+
+impl ThreadReservedSegments<'_> {
+    /// As [`ThreadReservedSegments::put`], but does not wait for room, as [`ThreadContext::try_put_segment`].
+    ///
+    /// # Errors
+    /// As [`ThreadReservedSegments::put`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put(&self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        self.context.try_put_reserved(rank, number, offset, source).placed_here()
     }
 }
 
@@ -209,9 +271,133 @@ impl ThreadOperation<'_> {
     #[track_caller]
     pub fn try_put_segment(&mut self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
         let put = |context: &ThreadContext| {
-            context.stream().try_put_segment("try_put_segment", (rank, number), offset, source, None)
+            let locate = Stream::locate_segment;
+            context.stream().try_put_segment(locate, "try_put_segment", (rank, number), offset, source, None)
         };
         self.at_once(rank, "put to a segment", put).placed_here()
+    }
+
+    /// As [`ThreadOperation::put_owned`], but does not wait, as [`ThreadContext::try_put_slice`], and keeps its events as
+    /// [`ThreadOperation::try_put`] does. Takes the buffer out of `values`, and leaves it there without room. What the network does not take at
+    /// once is copied, so the buffer is back on return.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put_owned`], and [`Error::WouldBlock`]: nothing was put. The buffer is left with every error.
+    /// [`Error::InvalidArgument`] if there is none.
+    ///
+    /// # Examples
+    /// ```
+    /// # use bellwether_runtime as bellwether;
+    /// use bellwether::{Completion, Error};
+    /// bellwether::threads(2, |world| {
+    ///     let plate = world.alloc::<f64>(1000)?;
+    ///     let (context, array, done) = (world.context()?, plate.for_threads(), Completion::new());
+    ///     let mut row = Some(vec![1.5; 1000]);
+    ///     let mut put = context.operation().effect(&done);
+    ///     let lent = loop {
+    ///         match put.try_put_owned(&array, 1 - world.rank(), 0, &mut row) {
+    ///             Err(Error::WouldBlock { .. }) => {
+    ///                 // Or something useful.
+    ///                 world.poll()?;
+    ///             }
+    ///             outcome => break outcome?,
+    ///         }
+    ///     };
+    ///     assert!(row.is_none());
+    ///     assert_eq!(context.wait_returned(&lent)?.len(), 1000);
+    ///     context.wait_completion(&done)?;
+    ///     world.barrier()
+    /// })?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// # Ok::<(), bellwether::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn try_put_owned<T: PlainData, B>(
+        &mut self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        values: &mut Option<B>,
+    ) -> Result<Returned<B>>
+    where
+        B: AsRef<[T]> + Send + 'static,
+    {
+        const DOING: &str = "try_put_owned";
+        let Some(buffer) = values.take() else {
+            let why = "there is no buffer: an attempt that put it has taken it".into();
+            return Err(Error::InvalidArgument { operation: DOING, why });
+        };
+        let (lender, returned) = Lender::new(buffer, Some(self.context.stream()));
+        let put =
+            |context: &ThreadContext| context.try_put_apart(DOING, array, rank, start, lender.elements::<T>(), None);
+        let outcome = self.at_once(rank, "put", put);
+        drop(lender);
+        match outcome {
+            Ok(()) => Ok(returned),
+            Err(error) => {
+                *values = returned.take();
+                Err(error).placed_here()
+            }
+        }
+    }
+
+    /// As [`ThreadOperation::put_from`], but does not wait, as [`ThreadContext::try_put_slice`], and keeps its events as
+    /// [`ThreadOperation::try_put`] does. Over a network the elements are copied.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put_from`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_from<T: PlainData>(
+        &mut self,
+        array: &ThreadArray<'_, T>,
+        rank: usize,
+        start: usize,
+        source: &ThreadArray<'_, T>,
+        from: Range<usize>,
+    ) -> Result<()> {
+        const DOING: &str = "try_put_from";
+        let put = |context: &ThreadContext| {
+            let stream = context.stream();
+            let own = source.range(stream, DOING, stream.rank, from.start, from.len())?;
+            let (offset, len) = (array.range(stream, DOING, rank, start, from.len())?, from.len() * size_of::<T>());
+            stream.try_put_own(DOING, [rank, offset, own, len])
+        };
+        self.at_once(rank, "put", put).placed_here()
+    }
+
+    /// As [`ThreadOperation::put_reserved`], but does not wait, as [`ThreadReservedSegments::try_put`], and keeps its events as
+    /// [`ThreadOperation::try_put`] does.
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put_reserved`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_reserved(
+        &mut self,
+        reserved: &ThreadReservedSegments<'_>,
+        rank: usize,
+        number: u32,
+        offset: usize,
+        source: &[u8],
+    ) -> Result<()> {
+        let put = |context: &ThreadContext| {
+            reserved.check_of(context.stream())?;
+            context.try_put_reserved(rank, number, offset, source)
+        };
+        self.at_once(rank, "put to a reserved segment", put).placed_here()
+    }
+
+    /// As [`ThreadOperation::put_address`], but does not wait, as [`ThreadContext::try_put_address`], and keeps its events as
+    /// [`ThreadOperation::try_put`] does.
+    ///
+    /// # Safety
+    /// As for [`World::put_address`](crate::World::put_address).
+    ///
+    /// # Errors
+    /// As [`ThreadOperation::put_address`], and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub unsafe fn try_put_address(&mut self, rank: usize, to: usize, source: &[u8]) -> Result<()> {
+        // SAFETY: the caller's.
+        let put = |context: &ThreadContext| unsafe { context.try_put_at(rank, to, source) };
+        self.at_once(rank, "put to an address", put).placed_here()
     }
 
     /// Puts with `attempt`; then the events belong to the put. Without room the operation keeps the events.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bellwether_runtime::vocabulary::ucp::codes::{BUSY, UNSUPPORTED};
 use bellwether_runtime::vocabulary::ucp::{Params, Status, WAKEUP_RX, Worker};
-use bellwether_runtime::{Completion, Context, World};
+use bellwether_runtime::{Arm, Completion, Context, World};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use super::{LONG, NOW, Run, Task, is_readable};
@@ -149,5 +149,41 @@ pub fn w22(task: &Task<'_>) {
     if !task.processes && !task.virtual_time {
         here.by_itself(by_itself);
     }
+    // Over the contract both descriptors hear of what wakes the rank.
+    if !task.virtual_time && (task.mapped || !task.announced) {
+        here.by_itself(|| beside_a_context(&here));
+    }
     here.end();
+}
+
+/// The second descriptor is a context's, which a process may have beside its world.
+fn beside_a_context(here: &Run<'_>) {
+    let task = here.task;
+    let context = task.context().expect("a context");
+    let second = context.wake_up().expect("a descriptor");
+    second.trust_announcements();
+    let outer = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+    let descriptors = [here.worker.efd().expect("has one"), second.as_fd()];
+    for (data, descriptor) in descriptors.into_iter().enumerate() {
+        let data = epoll::EventData::new_u64(data as u64);
+        epoll::add(&outer, descriptor, data, epoll::EventFlags::IN).expect("adds");
+    }
+    let settle = || {
+        while second.progress().expect("makes progress") > 0 || second.arm().expect("arms") == Arm::Busy {}
+        here.settle();
+    };
+    // Over a network something else may come to the other, too.
+    let tells = |which: u64| {
+        let told = events(&outer, LONG);
+        assert!(told == [which] || !task.mapped && told.contains(&which), "{told:?}, not {which}");
+    };
+    for _ in 0..3 {
+        settle();
+        second.signaller().signal().expect("signals");
+        tells(1);
+        settle();
+        here.worker.signal().expect("signals");
+        tells(0);
+        assert_eq!(here.worker.arm(), Err(Status(BUSY)), "told by the signal");
+    }
 }

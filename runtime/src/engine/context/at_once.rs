@@ -37,6 +37,30 @@ impl Stream {
         Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() })
     }
 
+    /// Puts a word to `rank`, which is reached over the network, after all that this context has put there before, if the network takes it now.
+    /// Wakes `rank` if it sleeps.
+    ///
+    /// # Errors
+    /// As [`Stream::try_put`].
+    pub(super) fn try_notify(&self, doing: &'static str, rank: usize, (offset, bytes): Bytes<'_>) -> Result<()> {
+        self.check_own(doing)?;
+        self.check_reachable(rank, doing)?;
+        let mut put = Operation::Put { offset, bytes, done: 0, after: true, tell: true };
+        let began = self.driven().at_once(|driven| -> Result<bool> {
+            // One word goes whole or not at all.
+            let is_posted = driven.is_clear(self, rank)? && driven.post(self, doing, rank, &mut put)? == Sent::Done;
+            if is_posted {
+                driven.posted(self, rank, &put);
+            }
+            Ok(is_posted)
+        })?;
+        if began {
+            return Ok(());
+        }
+        self.poll(doing)?;
+        Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() })
+    }
+
     /// As [`Stream::try_put`]. `false`: nothing was done.
     fn begin_put(
         &self,

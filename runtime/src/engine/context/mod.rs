@@ -133,6 +133,12 @@ impl Contexts {
         self.shared.siblings.turn(std::ptr::null())
     }
 
+    /// Whether no context has anything in flight, for a thread that has armed the rank's descriptor: if so, the next use of a context makes
+    /// the descriptor readable.
+    pub(super) fn are_at_rest(&self) -> bool {
+        self.shared.siblings.are_at_rest()
+    }
+
     /// The flushes that have to end before an owner is told that this rank no longer uses a segment.
     pub(super) fn leave(&self, answer: Answering, own: Option<Flush>) -> Leaving {
         self.shared.leave(answer, own)

@@ -355,14 +355,14 @@ impl Stream {
     /// As [`Stream::put_segment`]; [`Error::WouldBlock`]: nothing was put or rung, and the context has made progress.
     pub(crate) fn try_put_segment(
         &self,
+        locate: Locate,
         doing: &'static str,
         (rank, number): (usize, u32),
         offset: usize,
         bytes: &[u8],
         bell: Option<[usize; 2]>,
     ) -> Result<()> {
-        let locate = |offset| self.locate_segment(doing, (rank, number), offset, bytes.len(), false);
-        if let Access::Network(at) = locate(offset)? {
+        if let Access::Network(at) = locate(self, doing, (rank, number), offset, bytes.len(), false)? {
             let outcome = self.try_put(doing, rank, Some((at, bytes)), bell);
             return self.unless_closed(doing, rank, number, outcome);
         }
@@ -374,7 +374,7 @@ impl Stream {
             self.poll(doing)?;
             return Err(Error::WouldBlock { operation: doing, rank, place: CalledAt::default() });
         }
-        self.put_segment(Stream::locate_segment, doing, (rank, number), offset, bytes)?;
+        self.put_segment(locate, doing, (rank, number), offset, bytes)?;
         match bell {
             Some(_) => self.try_put(doing, rank, None, bell),
             None => Ok(()),
@@ -478,6 +478,28 @@ impl Stream {
                 self.nudge_after_ring(rank);
                 Ok(())
             }
+        }
+    }
+
+    /// As [`Stream::put_segment_after`], if there is room now.
+    ///
+    /// # Errors
+    /// As [`Stream::put_segment_after`]; [`Error::WouldBlock`]: nothing was stored, and the context has made progress.
+    pub(crate) fn try_put_segment_after(
+        &self,
+        locate: Locate,
+        doing: &'static str,
+        (rank, number): (usize, u32),
+        offset: usize,
+        word: &[u8],
+    ) -> Result<()> {
+        match locate(self, doing, (rank, number), offset, word.len(), false)? {
+            Access::Network(at) if (at & !ADDRESS).is_multiple_of(word.len()) => {
+                let outcome = self.try_notify(doing, rank, (at, word));
+                self.unless_closed(doing, rank, number, outcome)
+            }
+            // Needs no room.
+            _ => self.put_segment_after(locate, doing, (rank, number), offset, word),
         }
     }
 

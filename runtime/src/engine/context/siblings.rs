@@ -8,7 +8,7 @@
 //! Polls only try the locks. They skip a context with nothing in flight, and one that its owner has used since the previous
 //! visit: the owner makes progress itself, and contention on its lock is avoided. Events are left to the owner, but for those of receipts.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::Stream;
@@ -35,6 +35,16 @@ impl Siblings {
         let mut list = self.list.lock();
         list.retain(|other| !std::ptr::eq(other.as_ptr(), stream));
         self.count.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// Whether none of them has anything in flight. If so, the next use of one of them wakes the rank.
+    pub(super) fn are_at_rest(&self) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        // Another thread makes progress for them now.
+        let Some(list) = self.list.try_lock() else { return false };
+        list.iter().filter_map(Weak::upgrade).all(|stream| stream.is_at_rest())
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Stream>> {
@@ -65,13 +75,19 @@ pub(super) struct Uses {
     seen: AtomicUsize,
     /// `count` when a visit found nothing in flight.
     at_rest: AtomicUsize,
+    /// The rank's thread for progress dozes, or is about to: the owner's next use wakes it. Changed under the context's lock, read there too.
+    watched: AtomicBool,
 }
 
 impl Uses {
-    /// The owner uses the context. Called under the context's lock.
+    /// The owner uses the context. Called under the context's lock. Calls `wake` if the rank's thread for progress dozes.
     #[inline]
-    pub(super) fn note(&self) {
+    pub(super) fn note(&self, wake: impl FnOnce()) {
         self.count.store(self.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if self.watched.load(Ordering::Relaxed) {
+            self.watched.store(false, Ordering::Relaxed);
+            wake();
+        }
     }
 }
 
@@ -85,6 +101,17 @@ impl Stream {
         } else {
             unused.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether nothing of it is in flight. If so, its owner's next use wakes the rank.
+    fn is_at_rest(&self) -> bool {
+        let Some(network) = &self.network else { return true };
+        let uses = &network.uses;
+        // Its owner uses it now.
+        let Some(_driven) = self.try_driven() else { return false };
+        let is_at_rest = uses.at_rest.load(Ordering::Relaxed) == uses.count.load(Ordering::Relaxed);
+        uses.watched.store(is_at_rest, Ordering::Relaxed);
+        is_at_rest
     }
 
     /// Makes progress for a context of another thread, unless that is of no use.

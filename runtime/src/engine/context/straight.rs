@@ -129,6 +129,24 @@ impl Stream {
         self.put(doing, rank, offset, &bytes)
     }
 
+    /// As [`Stream::put_own`], if there is room for the first part now. Over the network the bytes are copied.
+    ///
+    /// # Errors
+    /// As [`Stream::try_put`].
+    pub(crate) fn try_put_own(&self, doing: &'static str, [rank, offset, own, len]: [usize; 4]) -> Result<()> {
+        if self.is_mapped(rank) {
+            // On mapped memory there are no events to take.
+            return self.put_own(doing, [rank, offset, own, len], &mut Vec::new());
+        }
+        self.check_own(doing)?;
+        // SAFETY: in bounds of the own slot.
+        let from = unsafe { self.node.slot(self.rank).add(own) };
+        let mut bytes = vec![0; len];
+        // SAFETY: in bounds of the own slot, only touched by copies and atomics.
+        unsafe { copy::get(bytes.as_mut_ptr(), from, len) };
+        self.try_put(doing, rank, Some((offset, &bytes)), None)
+    }
+
     /// Puts or gets `len` bytes at `offset` of `rank` (which is reached over the network), and waits for that. `false`: nothing was
     /// done; copy it.
     ///

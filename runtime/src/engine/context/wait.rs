@@ -158,7 +158,7 @@ impl Stream {
         let driven = network.driven.lock();
         // Under the lock, since progress of another thread disarms and arms under it.
         self.sleepers.disarm();
-        network.uses.note();
+        network.uses.note(|| self.job.wake(self.rank));
         driven
     }
 

@@ -194,6 +194,16 @@ where
         })
     }
 
+    fn has_room(&self, to: usize, len: usize) -> Result<bool> {
+        self.with(to, |peer| {
+            let has_room = !self.windowed || peer.load.get().leaves_room(8 + len);
+            if !has_room {
+                self.ask_for_room(peer);
+            }
+            Ok(has_room)
+        })
+    }
+
     fn handled(&self, from: usize, len: usize) {
         if self.handled.note(from, len) {
             self.handled.give_back(|from, load| self.return_room(from, load));
@@ -342,6 +352,11 @@ where
         let wanted = wanted.without(wanted.without(events));
         // Where nothing can be announced, naps are short.
         !events.has(Events::DESCRIPTOR) || self.interface.arm(wanted) != Err(NotNow::Busy)
+    }
+
+    fn announces_room(&self) -> bool {
+        // A peer returns room for messages by a message.
+        self.interface.announces_room()
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

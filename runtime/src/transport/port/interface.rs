@@ -486,6 +486,10 @@ impl<W: Wire> crate::transport::Interface for Interface<W> {
         self.wire.event_descriptor()
     }
 
+    fn announces_room(&self) -> bool {
+        self.wire.announces_room()
+    }
+
     fn arm(&self, events: Events) -> Result<()> {
         if !self.attributes.events.has(events) {
             return Err(Error::Unsupported("announcing these events"));

@@ -303,6 +303,10 @@ impl Wire for TcpWire {
         Ok(self.shared.bell.as_fd())
     }
 
+    fn announces_room(&self) -> bool {
+        true
+    }
+
     fn arm(&self, events: Events) -> Result<()> {
         let mut state = self.shared.lock();
         let losses = self.losses.get();

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::thread::token;
 use crate::vocabulary::interrupt::{Idle, Interrupts, burst};
 use crate::vocabulary::lock::lock;
-use crate::world::World;
+use crate::world::{Doze, Dozer, World};
 
 /// Longest stay of a waiting thread inside, where other threads of the process may want to enter.
 const TURN: Duration = Duration::from_millis(1);
@@ -30,23 +30,38 @@ pub(super) struct Held {
     pub(super) world: World,
 }
 
-// SAFETY: a `Held` has the only handle to its world and to all that it is made of: it is made from a builder without handlers, and
+/// What only the thread inside uses.
+struct Room {
+    held: Held,
+    /// Of the thread that makes progress while no call does. `None` without descriptors to be had: it polls.
+    doze: Option<Doze>,
+}
+
+// SAFETY: a `Room` has the only handle to its world and to all that it is made of: it is made from a builder without handlers, and
 // `Monitor::new` takes the world off the list of worlds of its thread. Nothing of a world depends on the thread that uses it, except on a
 // simulated network, where `Monitor::enter` keeps other threads out.
-unsafe impl Send for Held {}
+unsafe impl Send for Room {}
+
+impl Room {
+    /// Called by each thread that enters.
+    #[inline]
+    fn end_doze(&self) {
+        if let Some(doze) = &self.doze {
+            doze.end(self.held.world.engine());
+        }
+    }
+}
 
 struct Inside {
-    lock: Mutex<Held>,
+    lock: Mutex<Room>,
     /// The thread that is inside, by [`token`]; 0 is none.
     owner: AtomicUsize,
     /// Threads that wait to enter.
     contenders: AtomicU32,
     /// Calls that made progress so far.
     polls: AtomicU64,
-    /// Ends a sleep of the thread inside, or of the one that dozes.
+    /// Ends a sleep of the thread inside.
     wake: Box<dyn Fn() + Send + Sync>,
-    /// The thread that makes progress while no call does sleeps until a message comes. Changed by threads that are inside.
-    dozes: AtomicBool,
     /// On a simulated network only this thread may call: ranks take turns there.
     own_thread: Option<ThreadId>,
     /// The process that has the world. A forked child has the lock too, as it was, and none of the other threads.
@@ -75,7 +90,7 @@ pub(super) enum Partner<'a> {
 
 /// The right to use the world, until it is dropped.
 pub(super) struct Entered<'a> {
-    held: MutexGuard<'a, Held>,
+    room: MutexGuard<'a, Room>,
     owner: &'a AtomicUsize,
 }
 
@@ -83,13 +98,13 @@ impl Deref for Entered<'_> {
     type Target = Held;
 
     fn deref(&self) -> &Held {
-        &self.held
+        &self.room.held
     }
 }
 
 impl DerefMut for Entered<'_> {
     fn deref_mut(&mut self) -> &mut Held {
-        &mut self.held
+        &mut self.room.held
     }
 }
 
@@ -100,24 +115,15 @@ impl Drop for Entered<'_> {
 }
 
 impl Inside {
-    fn entered<'a>(&'a self, held: MutexGuard<'a, Held>) -> Entered<'a> {
+    fn entered<'a>(&'a self, room: MutexGuard<'a, Room>) -> Entered<'a> {
         self.owner.store(token(), Ordering::Relaxed);
-        if self.dozes.load(Ordering::Relaxed) {
-            self.end_doze();
-        }
-        Entered { held, owner: &self.owner }
-    }
-
-    /// A thread inside may announce a sleep of its own, so the one that dozes has to look after itself again.
-    #[cold]
-    fn end_doze(&self) {
-        self.dozes.store(false, Ordering::Relaxed);
-        (self.wake)();
+        room.end_doze();
+        Entered { room, owner: &self.owner }
     }
 
     fn try_enter(&self) -> Option<Entered<'_>> {
         match self.lock.try_lock() {
-            Ok(held) => Some(self.entered(held)),
+            Ok(room) => Some(self.entered(room)),
             Err(TryLockError::Poisoned(poisoned)) => Some(self.entered(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
@@ -134,9 +140,9 @@ impl Inside {
         // Before the wake-up: a thread inside that announces its sleep looks here once more.
         self.contenders.fetch_add(1, Ordering::SeqCst);
         (self.wake)();
-        let held = lock(&self.lock);
+        let room = lock(&self.lock);
         self.contenders.fetch_sub(1, Ordering::SeqCst);
-        Ok(self.entered(held))
+        Ok(self.entered(room))
     }
 
     fn is_contended(&self) -> bool {
@@ -154,17 +160,14 @@ fn turn(world: &World) -> bool {
     progressed
 }
 
-/// Longest sleep of the thread that makes progress while no call does. Messages wake it earlier; this bounds how long the thread outlives its
-/// process.
-const DOZE: Duration = Duration::from_secs(1);
-
 /// How often that thread finds others inside, which make no progress, before it waits to enter. Chosen.
 const TRIES: u32 = 2;
 
 /// Progress while no call makes any.
 struct Idler {
     inside: Weak<Inside>,
-    doze: Box<dyn Fn(Duration) + Send>,
+    /// `None`: it polls.
+    dozer: Option<Dozer>,
     /// How often it found others inside since calls made progress, and how many had.
     tries: Cell<(u64, u32)>,
 }
@@ -191,14 +194,13 @@ impl Idle for Idler {
     fn advance(&self, over: &AtomicBool) -> bool {
         let Some(inside) = self.inside.upgrade() else { return false };
         let Some(held) = self.enter(&inside).filter(|_| !over.load(Ordering::Acquire)) else { return false };
-        burst(&held.world, || {});
-        let dozes = held.world.engine().begin_doze();
-        inside.dozes.store(dozes, Ordering::Relaxed);
-        dozes
+        // Calls look for dead peers themselves.
+        let look = None;
+        burst(&held.world, || {}) && held.room.doze.as_ref().is_some_and(|doze| doze.begin(held.world.engine(), look))
     }
 
-    fn doze(&self) {
-        (self.doze)(DOZE);
+    fn doze(&self) -> bool {
+        self.dozer.as_ref().is_some_and(Dozer::sleep)
     }
 }
 
@@ -209,18 +211,22 @@ impl Monitor {
         if own_thread.is_none() {
             engine.leave_thread();
         }
-        let (name, doze) = (format!("gaspi progress {}", world.rank()), Box::new(engine.dozer()));
+        let name = format!("gaspi progress {}", world.rank());
+        let made = own_thread.is_none().then(|| engine.doze());
+        let made = made.and_then(|made| {
+            made.inspect_err(|error| tracing::warn!(%error, "the thread for progress cannot sleep: it polls")).ok()
+        });
+        let (doze, dozer) = made.unzip();
         let inside = Arc::new(Inside {
             wake: Box::new(engine.waker()),
-            dozes: AtomicBool::new(false),
-            lock: Mutex::new(Held { state, world }),
+            lock: Mutex::new(Room { held: Held { state, world }, doze }),
             owner: AtomicUsize::new(0),
             contenders: AtomicU32::new(0),
             polls: AtomicU64::new(0),
             own_thread,
             process: std::process::id(),
         });
-        let idler = Idler { inside: Arc::downgrade(&inside), doze, tries: Cell::default() };
+        let idler = Idler { inside: Arc::downgrade(&inside), dozer, tries: Cell::default() };
         let interrupts = own_thread.is_none().then(|| Interrupts::start(name, idler));
         let interrupts = interrupts.and_then(|started| {
             started.inspect_err(|error| tracing::warn!(%error, "no thread for progress: calls make progress")).ok()
@@ -233,14 +239,14 @@ impl Monitor {
         let Monitor { inside, interrupts } = self;
         if let Some(interrupts) = interrupts {
             interrupts.end(|| {
-                drop(lock(&inside.lock));
-                (inside.wake)();
+                lock(&inside.lock).end_doze();
             });
         }
         // The only handle: the thread of the interrupts had the others.
-        let Held { state, world } = Arc::into_inner(inside)?.lock.into_inner().unwrap_or_else(|held| held.into_inner());
+        let room = Arc::into_inner(inside)?.lock.into_inner().unwrap_or_else(|room| room.into_inner());
+        let Room { held: Held { state, world }, doze } = room;
         let arrivals = Rc::clone(&state.arrivals);
-        drop(state);
+        drop((state, doze));
         Some((world, arrivals))
     }
 
@@ -375,3 +381,6 @@ impl Monitor {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

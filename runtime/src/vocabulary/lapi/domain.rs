@@ -14,7 +14,7 @@ use super::calls::Calls;
 use super::event::Deferred;
 use super::failure::{Failure, What};
 use super::job::Home;
-use super::lost::Lost;
+use super::lost::{self, Lost};
 use super::owed::Owed;
 use super::parts::{Bells, Done, Entries, Options, Transfers};
 use super::poll::Statuses;
@@ -26,7 +26,6 @@ use super::{codes, interrupt, kind};
 use crate::Background;
 use crate::error::{Error, Result};
 use crate::message::told_of;
-use crate::vocabulary::interrupt::Interrupts;
 use crate::world::World;
 
 /// Indexes of the address table are below this. Handler values below it are indexes, not addresses.
@@ -92,7 +91,7 @@ pub(super) struct Domain {
     /// Messages that failed. The next calls that make progress return their codes.
     faults: RefCell<VecDeque<Failure>>,
     pub(super) running: Cell<Running>,
-    interrupts: RefCell<Option<Interrupts>>,
+    pub(super) interrupts: RefCell<Option<interrupt::Mode>>,
     /// For each task, whether it is purged: nothing is sent to it.
     pub(super) purged: Box<[Cell<bool>]>,
     /// Calls of `Purge_totask` so far.
@@ -192,6 +191,22 @@ impl Domain {
         self.interrupts.borrow().is_some()
     }
 
+    /// Ends the doze of the thread of interrupt mode. Called by each thread that enters the port with the mutex; a favourite never finds
+    /// that thread dozing: the thread has revoked it, and who became the favourite since has entered with the mutex before.
+    pub(super) fn end_doze(&self) {
+        if let Some(mode) = &*self.interrupts.borrow() {
+            mode.end_doze(&self.world);
+        }
+    }
+
+    /// Whether the thread of interrupt mode, which has found nothing to do, may doze once it is outside the port.
+    pub(super) fn begin_doze(&self) -> bool {
+        let engine = self.world.engine();
+        let look = (!engine.job.supervised() && self.waits_for_others()).then_some(lost::CHECK_EVERY);
+        !self.is_about_to_lose()
+            && self.interrupts.borrow().as_ref().is_some_and(|mode| mode.begin_doze(&self.world, look))
+    }
+
     /// Switches interrupt mode on or off.
     ///
     /// # Errors
@@ -202,7 +217,7 @@ impl Domain {
         } else if self.is_simulated() {
             return Err(codes::SET_VAL);
         } else if !self.has_interrupts() {
-            let started = interrupt::start(self.handle);
+            let started = interrupt::start(self.handle, &self.world);
             let started = started.map_err(|error| {
                 tracing::warn!(%error, "no thread for interrupt mode");
                 codes::MEMORY_EXHAUSTED

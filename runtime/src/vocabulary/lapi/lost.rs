@@ -11,7 +11,7 @@ use crate::error::Loss;
 
 /// Least time between two checks for dead peers by the thread of interrupt mode, where no supervisor checks. Chosen: a wait
 /// checks at most this often between two sleeps.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A task's knowledge about lost tasks.
 #[derive(Default)]
@@ -32,17 +32,26 @@ pub(super) struct Lost {
 
 impl Domain {
     /// Whether this task waits for anything from another task.
-    fn owes(&self) -> bool {
+    pub(super) fn waits_for_others(&self) -> bool {
         self.owed.any()
             || !self.deferred.borrow().is_empty()
             || !self.transfers.outgoing.borrow().is_empty()
             || !self.transfers.groups.borrow().is_empty()
     }
 
+    /// Whether [`Domain::end_lost`] has to be called again: it ends things in the second call.
+    pub(super) fn is_about_to_lose(&self) -> bool {
+        let engine = self.world.engine();
+        let is_alone = || engine.job.count_ended() + 1 == self.world.size();
+        engine.failures.any_gone()
+            && (self.waits_for_others() && !self.lost_tasks().is_empty()
+                || self.lost.alone_since.get().is_none() && is_alone())
+    }
+
     /// As [`Domain::end_lost`], for the thread of interrupt mode, where perhaps no other thread checks for dead peers.
     pub(super) fn look_for_lost(&self) {
         let is_due = || self.lost.looked.get().is_none_or(|looked| looked.elapsed() >= CHECK_EVERY);
-        if self.owes() && is_due() {
+        if self.waits_for_others() && is_due() {
             self.lost.looked.set(Some(Instant::now()));
             self.world.engine().look_for_dead_peers();
         }
@@ -60,14 +69,14 @@ impl Domain {
         if self.lost.is_alone.replace(is_alone) && self.lost.alone_since.get().is_none() {
             self.lost.alone_since.set(engine.job.first_to_leave(|_| true));
         }
-        let now = if self.owes() { self.lost_tasks() } else { Vec::new() };
+        let now = if self.waits_for_others() { self.lost_tasks() } else { Vec::new() };
         self.end_for(&self.lost.seen.replace(now));
     }
 
     /// Whether something here waits for a lost task and has not ended yet.
     pub(super) fn awaits_lost(&self) -> bool {
         self.world.engine().failures.any_gone()
-            && (self.lost.is_awaited.get() || self.owes() && !self.lost_tasks().is_empty())
+            && (self.lost.is_awaited.get() || self.waits_for_others() && !self.lost_tasks().is_empty())
     }
 
     /// The lost tasks for which something waits.

@@ -199,7 +199,9 @@ impl Port {
     #[inline(never)]
     fn enter_locked(&'static self, lock: Guard<'static>, generation: u32, me: usize) -> Result<Entered, i32> {
         self.lock.keep(lock);
-        self.admit(Way::Locked, generation, me)
+        let entered = self.admit(Way::Locked, generation, me)?;
+        entered.end_doze();
+        Ok(entered)
     }
 
     /// The right to this port, for the thread of token `me` that is in it.

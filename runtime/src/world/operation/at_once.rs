@@ -1,5 +1,6 @@
 //! Operations with events that answer at once.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -10,7 +11,8 @@ use crate::engine::{self, Events};
 use crate::error::{Error, Placed, Result};
 use crate::message::{Context, HandlerId, LandingId};
 use crate::world::returned::Lender;
-use crate::world::{PlainData, ReservedSegments, Returned, Symmetric};
+use crate::world::segments::Carried;
+use crate::world::{PlainData, RawBells, ReservedSegments, Returned, Symmetric};
 
 /// # Operations that answer at once
 /// Each `try_` form does what the call without `try_` does, if there is room for all of it now. If not it fails with
@@ -171,6 +173,43 @@ impl Operation<'_> {
             reserved.try_put(rank, number, offset, source)
         };
         self.at_once(put, |events| engine.track_put(rank, "put to a reserved segment", events)).placed_here()
+    }
+
+    /// As [`Operation::put_segment`], but does not wait for room, as [`World::try_put_segment`](crate::World::try_put_segment).
+    ///
+    /// # Errors
+    /// As [`Operation::put_segment`] and [`World::try_put_segment`](crate::World::try_put_segment), and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub fn try_put_segment(&mut self, rank: usize, number: u32, offset: usize, source: &[u8]) -> Result<()> {
+        let world = self.world;
+        self.carry(rank, "put to a segment", || world.try_put_segment_by(rank, number, offset, source)).placed_here()
+    }
+
+    /// As [`Operation::put_address`], but does not wait for room, as [`World::try_put_address`](crate::World::try_put_address).
+    ///
+    /// # Safety
+    /// As of [`World::put_address`](crate::World::put_address).
+    ///
+    /// # Errors
+    /// As [`Operation::put_address`] and [`World::try_put_address`](crate::World::try_put_address), and [`Error::WouldBlock`]: nothing was put.
+    #[track_caller]
+    pub unsafe fn try_put_address(&mut self, rank: usize, to: usize, source: &[u8]) -> Result<()> {
+        let world = self.world;
+        // SAFETY: the caller's.
+        let put = || unsafe { world.try_put_address_by(rank, to, source, RawBells::default()) };
+        self.carry(rank, "put to an address", put).placed_here()
+    }
+
+    /// Puts with `put`, which tells how the bytes go.
+    fn carry(&mut self, rank: usize, doing: &'static str, put: impl FnOnce() -> Result<Carried>) -> Result<()> {
+        let world = self.world;
+        let (carried, mut tracked) = (Cell::new(Carried::Copied), Ok(()));
+        self.at_once(
+            |_| put().map(|how| carried.set(how)),
+            // A message with the events is kept where there is no room.
+            |events| tracked = world.track_carried(rank, doing, carried.get(), events),
+        )?;
+        tracked
     }
 
     /// As [`Operation::send`], but does not wait for room.

@@ -252,7 +252,7 @@ impl ThreadOperation<'_> {
 impl ThreadReservedSegments<'_> {
     /// # Errors
     /// [`Error::InvalidArgument`] if it is of another world.
-    fn check_of(&self, stream: &Stream) -> Result<()> {
+    pub(in crate::world) fn check_of(&self, stream: &Stream) -> Result<()> {
         if self.context.stream().identity() == stream.identity() {
             return Ok(());
         }
