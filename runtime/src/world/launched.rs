@@ -62,3 +62,54 @@ fn log_differing(rank: usize, how: &str) {
         _ => tracing::debug!(rank, how, "{THEN}"),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use crate::World;
+    use crate::membership::hosts::derives;
+
+    /// Processes whose command line or environment, as `/proc` shows it, has the key of the job or the secret that it is derived from:
+    /// the bytes, or their digits.
+    fn processes_that_show(key: &[u8; 32]) -> Vec<(u32, &'static str)> {
+        let is_it = |bytes: &[u8]| bytes == key || derives(bytes.try_into().expect("32 bytes"), key);
+        let shows = |told: &[u8]| {
+            let digits = |digits: &[u8]| -> Option<Vec<u8>> {
+                let digit = |byte: &u8| (*byte as char).to_digit(16);
+                digits.chunks(2).map(|two| Some((digit(&two[0])? << 4 | digit(&two[1])?) as u8)).collect()
+            };
+            told.windows(32).any(is_it) || told.windows(64).filter_map(digits).any(|bytes| is_it(&bytes))
+        };
+        let mut found = Vec::new();
+        for process in std::fs::read_dir("/proc").expect("it is there").flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // A process may end meanwhile.
+            let read = |what: &str| std::fs::read(process.path().join(what)).unwrap_or_default();
+            found.extend(["cmdline", "environ"].into_iter().filter(|what| shows(&read(what))).map(|what| (pid, what)));
+        }
+        found
+    }
+
+    #[test]
+    #[ignore = "a rank of a job of several hosts: ci/netns"]
+    fn the_secret_is_on_no_command_line_and_in_no_environment() {
+        let world = World::start().expect("it starts");
+        assert!(world.nodes() > 1, "a job of one host has no secret");
+        if world.rank() == 0 {
+            // Its launchers and all ranks are there, held by the barrier.
+            let key = world.engine().job.key();
+            assert_ne!(key, [0; 32]);
+            assert_eq!(processes_that_show(&key), []);
+            let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut leak = Command::new("cat");
+            let mut leak =
+                leak.env("LEAK", &digits).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("there is cat");
+            assert_eq!(processes_that_show(&key), [(leak.id(), "environ")], "what is shown is found");
+            drop(leak.stdin.take());
+            leak.wait().expect("it ends");
+        }
+        world.barrier().expect("all ranks are there");
+        world.finish().expect("it ends well");
+    }
+}

@@ -342,5 +342,11 @@ fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> s
     Ok(())
 }
 
+/// Whether the key of a job is derived from this secret.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn derives(secret: &[u8; KEY], job_key: &[u8; KEY]) -> bool {
+    HubAddress { secret: *secret, ..Zeroable::zeroed() }.job_key() == *job_key
+}
+
 #[cfg(test)]
 mod tests;

@@ -156,6 +156,26 @@ fn of_two_leaders_of_one_host_one_is_let_in() {
 }
 
 #[test]
+fn a_host_that_comes_late_is_let_in_and_the_others_keep_their_places() {
+    let (listener, hub) = HubListener::bind().expect("a port");
+    std::thread::scope(|scope| {
+        let admitted = scope.spawn(|| listener.admit(3, || Ok(false)).expect("it listens"));
+        let mut early = hub.call(1).expect("the hub is there");
+        // Later than a caller may take to prove who it is.
+        std::thread::sleep(PATIENCE + GRACE);
+        assert!(!admitted.is_finished(), "the hub waits for the third host");
+        let late = hub.call(2).expect("the hub is still there");
+        let mut lines = admitted.join().expect("no panic");
+        lines.sort_by_key(|line| line.host);
+        assert_eq!(lines.iter().map(|line| line.host).collect::<Vec<_>>(), [1, 2]);
+        // The line of the host that came first has not been closed meanwhile.
+        lines[0].send(&HostMessage::Finished);
+        assert_eq!(hear(&mut early), [HostMessage::Finished]);
+        assert!(!late.has_ended());
+    });
+}
+
+#[test]
 fn a_leader_that_hung_up_keeps_no_place() {
     let (listener, hub) = HubListener::bind().unwrap();
     std::thread::scope(|scope| {
