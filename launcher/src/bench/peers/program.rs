@@ -64,7 +64,8 @@ impl Program {
     }
 
     fn start(&self, ranks: usize) -> Command {
-        let mut command = mpirun(ranks, true);
+        // On each of several hosts mpirun binds its first rank to the first core: if these are one machine, all to the same.
+        let mut command = mpirun(ranks, self.hosts.is_none());
         on_hosts(&mut command, self.hosts.as_deref(), self.agent.as_deref());
         if self.peer == Peer::Mpi && self.over_tcp {
             command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
