@@ -1,9 +1,11 @@
 //! `bellwether info`: what this machine offers a job.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_runtime::membership::interfaces;
 use bellwether_runtime::transport::{Attributes, Capabilities, Limits, Locality, Resource, survey, verbs};
 use bellwether_runtime::{KNOWN_SETTINGS, SettingValues, Settings, Threads, World};
 use clap::Args;
@@ -51,6 +53,12 @@ impl Info {
         for (resource, attributes) in survey(&settings)? {
             text += &transport(&resource, &attributes, width);
         }
+        text += "\nNetwork interfaces, in the order in which other hosts try them for TCP\n";
+        let rows = interfaces::here().into_iter().map(|interface| {
+            let addresses: Vec<_> = interface.addresses.iter().map(IpAddr::to_string).collect();
+            [interface.name, format!("{:.1} Gbit/s", interface.bandwidth / 125e6), addresses.join(" ")]
+        });
+        text += &table(2, width, &rows.collect::<Vec<_>>());
         text += "\nRDMA devices, best first\n";
         match verbs::offers(settings.verbs_device.as_deref()) {
             Ok(offers) => offers.iter().for_each(|offer| text += &format!("  {offer}\n")),

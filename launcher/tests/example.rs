@@ -82,6 +82,17 @@ fn info_and_help_print_something_useful() {
     for what in rows.into_iter().chain(["segment pages", "memory per local peer", "BELLWETHER_HEAP_LIMIT"]) {
         assert!(done.out.lines().any(|line| line.trim_start().starts_with(what)), "{what}: {}", done.out);
     }
+    let interfaces =
+        done.out.split_once("\nNetwork interfaces").expect("a table").1.split("\n\n").next().expect("its rows");
+    let here = bellwether_runtime::membership::interfaces::here();
+    let rows: Vec<Vec<&str>> = interfaces.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows.len(), here.len(), "{interfaces}");
+    for (row, interface) in rows.iter().zip(here) {
+        let speed = format!("{:.1}", interface.bandwidth * 8.0 / 1e9);
+        assert_eq!(row[..3], [&*interface.name, &*speed, "Gbit/s"]);
+        let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(row[3..], addresses);
+    }
     let mut misspelt = bellwether(&["info"]);
     misspelt.env("BELLWETHER_HEAPLIMIT", "1GiB").env("BELLWETHER_SPIN", "7");
     let done = run(misspelt);

@@ -6,6 +6,7 @@ pub mod gaspi;
 #[cfg(doctest)]
 mod guide;
 pub mod lapi;
+pub mod pairs;
 pub mod process;
 pub mod serving;
 pub mod settings_page;

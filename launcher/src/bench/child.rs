@@ -31,6 +31,13 @@ pub fn mpirun(ranks: usize, bound: bool) -> Command {
     command
 }
 
+/// Tells mpirun the hosts, and the command that reaches them.
+pub fn on_hosts(mpirun: &mut Command, hosts: Option<&str>, agent: Option<&str>) {
+    mpirun.args(hosts.iter().flat_map(|hosts| ["--host", hosts]));
+    // Open MPI asks for the name of the agent under that of its first kind of agent.
+    mpirun.args(agent.iter().flat_map(|agent| ["--mca", "plm_rsh_agent", agent]));
+}
+
 /// A program under way, and what it writes.
 pub struct Running {
     child: Child,

@@ -11,7 +11,7 @@ use bellwether_runtime::bootstrap::OwnedJob;
 use bellwether_runtime::bootstrap::launch::{JobSpec, Stdin};
 use clap::ValueEnum;
 
-use super::child::{mpirun, run};
+use super::child::{mpirun, on_hosts, run};
 use super::folder::Folder;
 use super::rank::{DEATH, EMPTY, NOTHING, RANK};
 use super::task::{Measured, Task, read_report};
@@ -81,6 +81,11 @@ impl Starter {
         self.transport == "tcp"
     }
 
+    /// The command that reaches the hosts, if it is another than ssh.
+    pub fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
     /// The hosts, as they were named.
     pub fn hosts(&self) -> Option<&str> {
         self.hosts.as_deref()
@@ -101,7 +106,7 @@ impl Starter {
                 let mut command = mpirun(self.ranks, false);
                 // Open MPI passes only the variables that `-x` names to other hosts.
                 command.args(["-x", TRANSPORT]);
-                command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
+                on_hosts(&mut command, self.hosts.as_deref(), self.agent.as_deref());
                 command.env(TRANSPORT, self.transport).arg(&self.program).args(args);
                 run(command, DEADLINE).map(drop)
             }

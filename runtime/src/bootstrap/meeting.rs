@@ -11,7 +11,8 @@
 //! and where there are several hosts
 //! rank 0           listens; broadcast: where
 //! other leaders    connect to it by TCP
-//! every rank       tells whether it worked                     -> all fail, or none
+//! every rank       tells whether it worked, and whether its devices are of rank 0's kind
+//!                                                              -> all fail, or none; all know whether devices differ
 //! ```
 
 mod handover;
@@ -40,13 +41,20 @@ pub struct Joined {
     pub nodes: Nodes,
     /// If there are several and this rank leads its own: the connections to the others.
     pub link: Option<Link>,
+    /// If the hosts' network devices are not of one kind: how they differ, for people. The same on all ranks.
+    pub differing_devices: Option<String>,
 }
 
-/// How one rank fared: empty, or the beginning of its complaint.
+/// Names the kind of network devices that a rank would use between hosts. Called where there are several hosts.
+pub type DeviceKind = fn(&Settings) -> String;
+
+/// How one rank fared: empty, the beginning of its complaint, or a note.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 pub(super) struct Outcome {
-    length: u64,
+    length: u32,
+    /// 1: the text is a note, and all is well.
+    is_note: u32,
     text: [u8; 504],
 }
 
@@ -62,11 +70,21 @@ impl Outcome {
         let mut outcome = Outcome::zeroed();
         let shown = why.floor_char_boundary(outcome.text.len());
         outcome.text[..shown].copy_from_slice(&why.as_bytes()[..shown]);
-        outcome.length = shown as u64;
+        outcome.length = shown as u32;
         outcome
     }
 
-    /// The error text; empty if all is well.
+    /// A rank that fared well, and has something to say. A complaint of another rank goes before.
+    pub(super) fn noting(what: &str) -> Outcome {
+        Outcome { is_note: 1, ..Outcome::saying(what) }
+    }
+
+    /// The note.
+    fn note(&self) -> Option<String> {
+        (self.is_note == 1).then(|| String::from_utf8_lossy(self.text()).into_owned())
+    }
+
+    /// The text of the error or the note; empty if all is well.
     pub(super) fn text(&self) -> &[u8] {
         &self.text[..(self.length as usize).min(self.text.len())]
     }
@@ -74,16 +92,19 @@ impl Outcome {
     pub(super) fn check(&self, rank: usize) -> Result<()> {
         match self.text() {
             [] => Ok(()),
+            _ if self.is_note == 1 => Ok(()),
             text => Err(Error::Agreed { rank, why: String::from_utf8_lossy(text).into_owned() }),
         }
     }
 }
 
-/// The first rank that did not fare well, with its words.
+/// The first rank that did not fare well, with its words; if all did, the first with a note.
 pub(super) type Complaint = Option<(usize, Outcome)>;
 
 pub(super) fn first_complaint(outcomes: &[Outcome]) -> Complaint {
-    outcomes.iter().position(|outcome| !outcome.text().is_empty()).map(|rank| (rank, outcomes[rank]))
+    let has_words = |outcome: &&Outcome| !outcome.text().is_empty();
+    let first = |is_note| outcomes.iter().position(|outcome| has_words(&outcome) && (outcome.is_note == 1) == is_note);
+    first(false).or_else(|| first(true)).map(|rank| (rank, outcomes[rank]))
 }
 
 /// The hosts of a job, as one rank needs to know them.
@@ -129,7 +150,7 @@ struct Invitation {
 /// # Errors
 /// The carrier's; [`Error::Start`] if ranks of one machine cannot share memory; a rank's own error where it could not make or
 /// take the memory, or where hosts cannot reach each other, and [`Error::Agreed`] on the other ranks.
-pub(super) fn meet(carrier: &mut impl Carrier, settings: Result<Settings>) -> Result<Joined> {
+pub(super) fn meet(carrier: &mut impl Carrier, settings: Result<Settings>, kind: DeviceKind) -> Result<Joined> {
     let (rank, size) = (carrier.rank(), carrier.size());
     let given = settings.as_ref().ok().and_then(|settings| settings.host.clone());
     let hosts = carrier.hosts(&Machine::here(given.as_deref()))?;
@@ -164,24 +185,41 @@ pub(super) fn meet(carrier: &mut impl Carrier, settings: Result<Settings>) -> Re
     served?;
     complaint.map_or(Ok(()), |(rank, outcome)| outcome.check(rank))?;
     let nodes = hosts.nodes;
-    let link = if nodes.count() == 1 { None } else { connect(carrier, &nodes, rank == leader, &job)? };
-    Ok(Joined { rank, job, settings, nodes, link })
+    let (link, differing_devices) = match nodes.count() {
+        1 => (None, None),
+        _ => connect(carrier, &nodes, rank == leader, &job, &kind(&settings))?,
+    };
+    Ok(Joined { rank, job, settings, nodes, link, differing_devices })
 }
+
+/// Most bytes of a kind of devices that are compared.
+const KIND: usize = 120;
 
 /// The message of rank 0 to the leaders of other hosts.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
 struct Call {
     hub: HubAddress,
+    /// The kind of rank 0's devices, zero-padded.
+    kind: [u8; KIND],
     // Last: a carrier need not send zeros at the end.
     outcome: Outcome,
 }
 
-/// Connects the leaders of the hosts. Collective.
-fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool, job: &JobMemory) -> Result<Option<Link>> {
+/// Connects the leaders of the hosts. `kind`: of this rank's devices. Returns the leader's connections, and how devices differ.
+/// Collective.
+fn connect(
+    carrier: &mut impl Carrier,
+    nodes: &Nodes,
+    leads: bool,
+    job: &JobMemory,
+    kind: &str,
+) -> Result<(Option<Link>, Option<String>)> {
     let rank = carrier.rank();
     let host = nodes.of(rank);
+    let kind = &kind[..kind.floor_char_boundary(KIND)];
     let mut call = Call::zeroed();
+    call.kind[..kind.len()].copy_from_slice(kind.as_bytes());
     let mut listener = None;
     if rank == 0 {
         let opened = HubListener::bind().map(|opened| {
@@ -199,7 +237,9 @@ fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool, job: &JobMemo
     job.set_key(call.hub.job_key());
     let called = if leads && rank != 0 { call.hub.call(host).map(|line| vec![line]) } else { Ok(Vec::new()) };
     let mut admitted = None;
-    let complaint = carrier.agree(&Outcome::of(&called), |told| {
+    let of_first = String::from_utf8_lossy(&call.kind).trim_end_matches('\0').to_owned();
+    let outcome = if called.is_ok() && kind != of_first { Outcome::noting(kind) } else { Outcome::of(&called) };
+    let complaint = carrier.agree(&outcome, |told| {
         admitted = listener.map(|listener| listener.admit(nodes.count(), || Ok(told())));
     })?;
     // The hub's own ranks must hear of it too, if it could not let others in.
@@ -208,7 +248,9 @@ fn connect(carrier: &mut impl Carrier, nodes: &Nodes, leads: bool, job: &JobMemo
     let connections = admitted.unwrap_or(called)?;
     complaint.map_or(Ok(()), |(rank, outcome)| outcome.check(rank))?;
     hub.check(0)?;
-    Ok(leads.then_some(Link { host, connections }))
+    let differs = complaint.and_then(|(rank, outcome)| Some((rank, outcome.note()?)));
+    let differs = differs.map(|(rank, kind)| format!("rank 0 has {of_first}, rank {rank} has {kind}"));
+    Ok((leads.then_some(Link { host, connections }), differs))
 }
 
 #[cfg(test)]

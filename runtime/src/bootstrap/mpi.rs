@@ -11,7 +11,7 @@ use bytemuck::Pod;
 
 use self::calls::{Communicator, check, flag};
 use super::meeting::machine::{self, Machine};
-use super::meeting::{self, Carrier, Complaint, Hosts, Joined, Outcome, first_complaint};
+use super::meeting::{self, Carrier, Complaint, DeviceKind, Hosts, Joined, Outcome, first_complaint};
 use super::surroundings;
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -69,11 +69,11 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::StartedApart`] if MPI has one rank and the launcher says more; as [`join`].
-    pub fn join(&self, settings: Result<Settings>) -> Result<Joined> {
+    pub fn join(&self, settings: Result<Settings>, kind: DeviceKind) -> Result<Joined> {
         // SAFETY: a session exists, so MPI is initialised and the world communicator is valid.
         let world = unsafe { Communicator::duplicate(ffi::RSMPI_COMM_WORLD)? };
         surroundings::check_joined(world.size()?)?;
-        meet(world, settings)
+        meet(world, settings, kind)
     }
 
     /// Leaves MPI as it is: `MPI_Finalize` waits for every rank, so it must not be called where one is gone. The
@@ -124,15 +124,15 @@ fn check_thread() -> Result<()> {
 /// [`Error::Mpi`]; [`Error::InvalidArgument`] for an inter-communicator; [`Error::Start`] if ranks of one machine cannot
 /// share memory; a rank's own error where it could not make or take the memory, or where hosts cannot reach each other, and
 /// [`Error::Agreed`] on the other ranks.
-pub unsafe fn join(communicator: MPI_Comm, settings: Result<Settings>) -> Result<Joined> {
+pub unsafe fn join(communicator: MPI_Comm, settings: Result<Settings>, kind: DeviceKind) -> Result<Joined> {
     check_thread()?;
     // SAFETY: the caller's promise.
-    meet(unsafe { Communicator::duplicate(communicator)? }, settings)
+    meet(unsafe { Communicator::duplicate(communicator)? }, settings, kind)
 }
 
-fn meet(ours: Communicator, settings: Result<Settings>) -> Result<Joined> {
+fn meet(ours: Communicator, settings: Result<Settings>, kind: DeviceKind) -> Result<Joined> {
     let mut carrier = OverMpi { rank: ours.rank()?, size: ours.size()?, all: ours, on_host: None };
-    let joined = meeting::meet(&mut carrier, settings);
+    let joined = meeting::meet(&mut carrier, settings, kind);
     match &joined {
         // After an MPI error the others may be elsewhere, and freeing is collective.
         Err(Error::Mpi { .. }) => {}

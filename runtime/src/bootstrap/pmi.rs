@@ -19,7 +19,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use self::entries::Entries;
-use super::meeting::{self, Joined};
+use super::meeting::{self, DeviceKind, Joined};
 use super::surroundings::{self, Get};
 use crate::error::{Error, Result};
 use crate::settings::{Join, Settings};
@@ -221,11 +221,11 @@ impl Session {
     /// # Errors
     /// [`Error::Start`] if the server closes the connection or its answers make no sense; [`Error::TimedOut`] if it says nothing, or other
     /// ranks do not come within `BELLWETHER_JOIN_LIMIT`; what the other ways of starting may fail with.
-    pub fn join(&mut self, settings: Result<Settings>) -> Result<Joined> {
+    pub fn join(&mut self, settings: Result<Settings>, kind: DeviceKind) -> Result<Joined> {
         let exchange = self.exchange.as_mut().expect("kept until the session is over");
         let limit =
             settings.as_ref().map_or_else(|_| Settings::joining_from_env().join_limit, |settings| settings.join_limit);
-        meeting::meet(&mut Entries::new(&mut **exchange, limit), settings)
+        meeting::meet(&mut Entries::new(&mut **exchange, limit), settings, kind)
     }
 
     /// Notes that `rank` left while others needed it, for the launcher: as

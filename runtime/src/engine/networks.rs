@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::dispatch::Arrival;
 use super::remote_access::{Apart, Pace, RemoteAccess};
-use super::routes::Routes;
+use super::routes::{Route, Routes};
 use crate::error::{CalledAt, Error};
 use crate::memory::segments::KEY_ROOM;
 use crate::sleep;
@@ -56,6 +56,9 @@ impl Networks {
             [only] => self.routes.peers().find(|rank| !only.is_open_at(*rank)).map_or(Ok(()), Err),
             list => self.routes.decide(list.len(), |network, rank| list[network].reaches(rank)),
         };
+        if decided.is_ok() && !self.is_empty() {
+            tracing::debug!(rank = self.routes.rank(), ways = %self.ways(), "how other ranks are reached");
+        }
         decided.map_err(|rank| {
             Error::Start(format!(
                 "rank {rank} is reached over no network that this rank has opened ({}): it has opened none, or another one; set \
@@ -63,6 +66,27 @@ impl Networks {
                 self.names()
             ))
         })
+    }
+
+    /// How each other rank is reached, for people.
+    pub(crate) fn ways(&self) -> String {
+        let name = |place: usize| self.list.get(place).map_or("no network", |network| network.name());
+        let way = |rank| match self.routes.to(rank) {
+            Route::Own | Route::Mapped => "shared memory",
+            Route::Network(place) => name(place),
+        };
+        let mut ways: Vec<(usize, usize, &str)> = Vec::new();
+        for rank in self.routes.peers() {
+            match ways.last_mut() {
+                Some((_, last, before)) if *last + 1 == rank && *before == way(rank) => *last = rank,
+                _ => ways.push((rank, rank, way(rank))),
+            }
+        }
+        let told = ways.into_iter().map(|(first, last, way)| match last - first {
+            0 => format!("rank {first} by {way}"),
+            _ => format!("ranks {first} to {last} by {way}"),
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 
     /// Makes bytes `from..to` of this rank's slot, which were just committed, reachable for peers. Called in ascending order.
@@ -186,7 +210,12 @@ impl<N: Deref<Target = dyn RemoteAccess>> Networks<N> {
 
     /// Whether every network does puts, gets and atomics on this rank's memory while this rank makes no progress.
     pub(crate) fn all_reach_idle(&self) -> bool {
-        self.list.iter().all(|network| network.reaches_idle())
+        self.list.iter().all(|network| network.changes_idle())
+    }
+
+    /// Whether a device does atomics; else the processor of the target does all of them.
+    pub(crate) fn change_by_device(&self) -> bool {
+        self.list.iter().any(|network| network.changes_by_device())
     }
 
     /// Whether there are networks, and each does atomics on segments.

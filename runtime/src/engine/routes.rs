@@ -84,6 +84,11 @@ impl Routes {
         }
     }
 
+    /// The rank whose routes these are.
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// The other ranks.
     pub(super) fn peers(&self) -> impl Iterator<Item = usize> {
         let own = self.rank;

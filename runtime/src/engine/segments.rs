@@ -71,6 +71,10 @@ pub(crate) struct Answering {
 pub(crate) trait RemoteSegments {
     /// Whether puts and gets are done while the target does nothing.
     fn reaches_idle(&self) -> bool;
+    /// Whether atomics too are done while the target does nothing.
+    fn changes_idle(&self) -> bool;
+    /// Whether a device does its atomics; else the processor of the target does.
+    fn changes_by_device(&self) -> bool;
     /// Whether it does atomics on segments.
     fn changes_segments(&self) -> bool;
     /// Lets peers reach this memory; the key is for them.

@@ -51,10 +51,15 @@ pub fn here() -> Vec<HostInterface> {
     // SAFETY: the list from above, freed once.
     unsafe { libc::freeifaddrs(first) };
     found.iter_mut().for_each(|interface| interface.addresses.sort_by_key(IpAddr::is_ipv6));
-    found.sort_by(|a, b| {
+    sort(&mut found);
+    found
+}
+
+/// The fastest first, of equal ones in the order of their names, and the loopback interface last.
+fn sort(interfaces: &mut [HostInterface]) {
+    interfaces.sort_by(|a, b| {
         a.is_loopback().cmp(&b.is_loopback()).then(b.bandwidth.total_cmp(&a.bandwidth)).then(a.name.cmp(&b.name))
     });
-    found
 }
 
 fn bandwidth(name: &str) -> f64 {
@@ -85,6 +90,22 @@ unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fastest_interface_is_the_first() {
+        let interface = |name: &str, last, gigabits: f64| HostInterface {
+            name: name.into(),
+            addresses: vec![IpAddr::V4(Ipv4Addr::new(if name == "lo" { 127 } else { 10 }, 0, 0, last))],
+            bandwidth: gigabits * 125e6,
+        };
+        let mut found =
+            [interface("lo", 1, 100.0), interface("a", 2, 1.0), interface("c", 3, 40.0), interface("b", 4, 40.0)];
+        for _ in 0..found.len() {
+            found.rotate_left(1);
+            sort(&mut found);
+            assert_eq!(found.each_ref().map(|one| one.name.as_str()), ["b", "c", "a", "lo"]);
+        }
+    }
 
     #[test]
     fn a_host_has_interfaces_and_the_loopback_is_the_last() {

@@ -213,7 +213,7 @@ pub const KNOWN: &[Known] = &[
         values: Values::Words(&[
             (
                 "auto",
-                "Shared memory between ranks of one node; RDMA between nodes, or TCP where there is no RDMA device or `BELLWETHER_ENCRYPT` is on.",
+                "Shared memory between ranks of one node; RDMA between nodes that both have it, TCP between others, and everywhere if `BELLWETHER_ENCRYPT` is on.",
             ),
             (
                 "shm-contract",

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use super::{Capabilities, Domain, Locality, Resource, shm};
-use crate::settings::Settings;
+use crate::settings::{Settings, Transport};
 
 /// Calls `$each!(P)` for every transport that may reach other processes.
 macro_rules! for_each_provider {
@@ -35,6 +35,8 @@ pub(crate) const PROVIDERS: usize = {
 pub(crate) struct Setup<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) place: &'a shm::NodeRank,
+    /// Devices may do atomics, as those of all hosts are of one kind. Otherwise the target's processor does all of them.
+    pub(crate) device_atomics: bool,
 }
 
 /// A transport before one of its devices is open.
@@ -58,11 +60,31 @@ pub(crate) trait Provider {
     /// Why there is none: a sentence for people.
     fn find(setup: Setup<'_>) -> Result<Vec<(Resource, Self::Device)>, String>;
 
+    /// The kind of device that this rank would use, for people; of a transport whose devices do atomics. Devices of one kind reach each other,
+    /// and all do atomics or none.
+    fn kind(_settings: &Settings) -> Option<String> {
+        None
+    }
+
     /// Opens one.
     ///
     /// # Errors
     /// Why it cannot be opened: a sentence for people.
     fn open(setup: Setup<'_>, device: Self::Device) -> Result<Self::Domain, String>;
+}
+
+/// The kinds of devices that this rank may use between hosts. If it is the same on all hosts, devices may do the atomics of a job.
+pub(crate) fn device_kind(settings: &Settings) -> String {
+    let mut kinds = Vec::new();
+    macro_rules! look {
+        ($provider:ty) => {
+            if settings.transport == Transport::Auto || settings.transport.name() == <$provider>::NAME {
+                kinds.extend(<$provider>::kind(settings));
+            }
+        };
+    }
+    for_each_provider!(look);
+    kinds.join(", ")
 }
 
 /// Which of the devices `found` a job opens, by their numbers, best first: `most` at the most, and one of each transport, since
@@ -72,7 +94,8 @@ pub(crate) trait Provider {
 /// one with the lower latency is better, then the one with more bandwidth, then the one that was found first.
 ///
 /// All operations on one word have to be done by one agent. The atomics of a network device are not atomic to those of other agents, so the
-/// device carries a job alone. Networks whose atomics the target's processor does can be used together.
+/// device carries a job alone: [`Setup::device_atomics`] says that it is there on all hosts. Networks whose atomics the target's
+/// processor does can be used together.
 pub(crate) fn choose(found: &[&Resource], across: bool, most: usize) -> Vec<usize> {
     let reaches = |number: &usize| !across || found[*number].locality == Locality::Network;
     let mut order: Vec<usize> = (0..found.len()).filter(reaches).collect();

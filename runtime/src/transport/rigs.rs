@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use super::conformance::{Player, Rig, join};
@@ -240,6 +240,45 @@ impl<const EMULATE: bool, const ENCRYPT: bool> Rig for Tcp<EMULATE, ENCRYPT> {
     }
 }
 
+/// TCP between hosts: ranks are dealt out to the network namespaces that `BELLWETHER_TEST_NAMESPACES` names.
+struct Hosts(Tcp<false, false>);
+
+impl Rig for Hosts {
+    type Transport = tcp::Device;
+    const BY_ITSELF: bool = true;
+    const SHORTEN: usize = 50;
+
+    fn held() -> Option<isize> {
+        Some(HELD.get())
+    }
+
+    fn new(ranks: usize) -> Self {
+        static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let names = std::env::var("BELLWETHER_TEST_NAMESPACES").expect("names of namespaces");
+            names.split(' ').map(str::to_owned).collect()
+        });
+        let device =
+            |rank: usize| tcp::Device::shallow_in(Some(NAMES[rank % NAMES.len()].as_str()), rank, ranks, false);
+        Hosts(Tcp((0..ranks).map(device).collect()))
+    }
+
+    fn transport(&self, rank: usize) -> tcp::Device {
+        self.0.transport(rank)
+    }
+
+    fn options() -> InterfaceOptions {
+        Shm::<false>::options()
+    }
+
+    fn kill(&self, rank: usize) {
+        self.0.kill(rank);
+    }
+
+    fn ranks(&self, program: &(dyn Fn(&dyn Player) + Sync)) {
+        self.0.ranks(program);
+    }
+}
+
 thread_local!(static SEED: Cell<u64> = const { Cell::new(1) });
 
 const PLAIN: u8 = 0;
@@ -333,6 +372,7 @@ conformance!(verbs_over_messages, Verbs<true>, ignore = "needs an RDMA device: c
 conformance!(tcp_on_this_host, Tcp<false, false>);
 conformance!(tcp_over_messages, Tcp<true, false>);
 conformance!(tcp_encrypted, Tcp<false, true>);
+conformance!(tcp_between_hosts, Hosts, ignore = "needs two network namespaces: ci/netns");
 conformance!(sim_in_order, Sim<PLAIN>);
 conformance!(sim_wild, Sim<WILD>);
 conformance!(sim_tiny, Sim<TINY>);

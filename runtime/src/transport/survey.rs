@@ -23,7 +23,7 @@ pub fn survey(settings: &Settings) -> Result<Vec<(Resource, Attributes)>> {
     job.arrive(0, Arrival { base: node.origin() as usize, build: 0, shape: 0 })?;
     let (message_memory, cross_memory_attach) = (settings.message_memory, settings.cross_memory_attach);
     let place = shm::NodeRank { rank: 0, job, node, layout, message_memory, cross_memory_attach };
-    let (setup, mut found) = (Setup { settings, place: &place }, Vec::new());
+    let (setup, mut found) = (Setup { settings, place: &place, device_atomics: true }, Vec::new());
     let failed = |error: super::Error| error.at("opening a transport", 0);
     macro_rules! look {
         ($provider:ty) => {

@@ -7,6 +7,7 @@ use super::{Builder, World};
 use crate::bootstrap::mpi::{self, Session};
 use crate::error::{Error, Placed, Result};
 use crate::settings::{Settings, ignored_ranks};
+use crate::transport::providers::device_kind;
 
 impl World {
     /// Starts a world of the ranks of `communicator`, in the same order, in a program that uses MPI itself.
@@ -51,7 +52,7 @@ impl Builder {
     pub fn start_on<C: Communicator + AsRaw<Raw = MPI_Comm>>(self, communicator: &C) -> Result<World> {
         let settings = self.chosen_settings();
         // SAFETY: rsmpi's communicators are valid while they live, and live only while MPI is initialised.
-        let joined = unsafe { mpi::join(communicator.as_raw(), settings) }.placed()?;
+        let joined = unsafe { mpi::join(communicator.as_raw(), settings, device_kind) }.placed()?;
         let world = self.enter_joined(joined).placed()?;
         let asked = std::env::var(crate::bootstrap::RANKS_VARIABLE).ok();
         if world.rank() == 0
@@ -63,7 +64,7 @@ impl Builder {
     }
 
     pub(super) fn start_over_mpi(self, mut session: Session, settings: Result<Settings>) -> Result<World> {
-        match session.join(settings).and_then(|joined| self.enter_joined(joined)) {
+        match session.join(settings, device_kind).and_then(|joined| self.enter_joined(joined)) {
             Ok(mut world) => {
                 *world.mpi = Some(session);
                 Ok(world)

@@ -34,6 +34,9 @@ impl World {
             (None, asked) => format!("BELLWETHER_TRANSPORT is {}", asked.name()),
         };
         let native = match networks.is_empty() {
+            false if networks.is_silent() && !networks.all_reach_idle() => {
+                "put, get, bells, short messages within the node; put, get between nodes, without the target's program"
+            }
             false if networks.is_silent() && routes.is_mixed() => {
                 "put, get, bells, short messages within the node; put, get, atomics, bells between nodes, without the target's program"
             }
@@ -44,7 +47,17 @@ impl World {
         vec![
             ("ranks", format!("{ranks}, {on}")),
             ("transport", transport),
+            ("other ranks", if ranks == 1 { "none".into() } else { networks.ways() }),
             ("chosen because", why),
+            (
+                "atomics",
+                match networks.change_by_device() {
+                    true => "by the network device of the rank that holds the word",
+                    false if networks.is_empty() => "by the rank's own processor",
+                    false => "by the processor of the rank that holds the word",
+                }
+                .into(),
+            ),
             ("native", native.into()),
             (
                 "protection",
@@ -57,7 +70,7 @@ impl World {
                 "by a system call",
                 format!("memory outside segments: {}", outside(self.engine.segments.mapped().attaches())),
             ),
-            ("needs target progress", waits_for_target(!engine.routes.all_mapped()).into()),
+            ("needs target progress", waits_for_target(!engine.routes.all_mapped(), networks.all_reach_idle()).into()),
             ("static data", if engine.settings.static_data { "symmetric" } else { "private to each rank" }.into()),
             ("segment pages", engine.node.pages().to_string()),
             ("address space", format!("{} each rank", size(1 << engine.node.stride_log2()))),
@@ -102,8 +115,11 @@ fn outside(attach: bool) -> &'static str {
     if attach { "cross-memory attach" } else { "not allowed here, so by a message to the owner" }
 }
 
-fn waits_for_target(network: bool) -> &'static str {
+fn waits_for_target(network: bool, reach_idle: bool) -> &'static str {
     match network {
+        true if !reach_idle => {
+            "messages, remote calls, atomics; over the network memory that is not registered, and bells"
+        }
         true => "messages, remote calls; over the network memory that is not registered, and bells by address",
         false => "messages, remote calls, bells outside segments",
     }

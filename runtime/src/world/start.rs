@@ -39,6 +39,8 @@ pub struct Builder {
     nodes: Nodes,
     /// Ranks of one node map each other's memory, though the networks reach all.
     shares: bool,
+    /// Network devices may do atomics: those of all hosts are of one kind.
+    device_atomics: bool,
     static_data: bool,
     survive: bool,
 }
@@ -117,6 +119,7 @@ impl Builder {
             start: None,
             nodes: Nodes::default(),
             shares: false,
+            device_atomics: true,
             static_data: false,
             survive: false,
         }
@@ -132,6 +135,10 @@ impl Builder {
 
     pub(super) fn on(self, nodes: Nodes) -> Builder {
         Builder { nodes, ..self }
+    }
+
+    pub(super) fn with_device_atomics(self, device_atomics: bool) -> Builder {
+        Builder { device_atomics, ..self }
     }
 
     /// Uses these settings instead of the environment's.
@@ -335,7 +342,8 @@ impl Builder {
         let Opened { networks, pace } = match self.networks {
             Some(open) => open(surroundings)?,
             None => {
-                let networks = open_networks(Setup { settings: &settings, place: &place }, surroundings)?;
+                let setup = Setup { settings: &settings, place: &place, device_atomics: self.device_atomics };
+                let networks = open_networks(setup, surroundings)?;
                 Opened { networks, pace: None }
             }
         };

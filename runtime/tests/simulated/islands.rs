@@ -63,6 +63,18 @@ fn some_peers_are_reached_over_one_network_and_some_over_another() {
             ("wild", wild.clone()),
             ("tiny", plain.clone().tiny()),
             ("native", Config { memory: Memory::Direct, ..wild.clone() }),
+            // RDMA whose atomics the target's processor does.
+            ("posted", Config { memory: Memory::Posted, native_atomics: false, served_asleep: false, ..wild.clone() }),
+            (
+                "posted, shared nodes",
+                Config {
+                    memory: Memory::Posted,
+                    native_atomics: false,
+                    served_asleep: false,
+                    islands: 4,
+                    ..wild.clone().shared_nodes(&[2])
+                },
+            ),
             ("unserved", Config { served_asleep: false, ..wild.clone() }),
             ("shared nodes", Config { islands: 4, ..wild.clone().shared_nodes(&[2]) }),
             ("shared nodes across islands", Config { islands: 2, ..wild.shared_nodes(&[3]) }),

@@ -5,7 +5,8 @@
 //! rings; or `handler`, where the next rank calls a function that panics at RANK. `ring barrier RANK` and `ring finish RANK` kill a rank that has
 //! entered its last collective call, where the others come later, and the last long after the rest. `ring told RANK FILE` is as `handler`,
 //! but RANK catches the panic, and lives on without a poll until its caller has been told and has made the file. `ring hold` tells process ids and waits to be killed;
-//! `ring until FILE` tells them and goes round until there is such a file.
+//! `ring until FILE` tells them and goes round until there is such a file. `ring pairs ROUNDS` does every operation between all
+//! pairs of ranks, and tells how each rank reaches the others.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bellwether::{Error, Result, World};
+use bellwether_tests::pairs::every_pair;
 
 const ROUNDS: u64 = 1000;
 const CALLS: u64 = 100;
@@ -34,6 +36,10 @@ fn run() -> Result<()> {
         [way] if way == "hold" => {
             tell(&format!("rank {} is process {}", world.rank(), std::process::id()));
             world.bell()?.wait(1)?;
+        }
+        [way, rounds] if way == "pairs" => {
+            let ways = every_pair(&world, rounds.parse().expect("ROUNDS is a number"))?;
+            tell(&format!("pairs: rank {} of {}: {ways}", world.rank(), world.size()));
         }
         [way, file] if way == "until" => {
             tell(&format!("rank {} is process {}", world.rank(), std::process::id()));

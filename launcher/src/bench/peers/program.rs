@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::Peer;
-use crate::bench::child::{in_path, mpirun, run};
+use crate::bench::child::{in_path, mpirun, on_hosts, run};
 use crate::bench::figure::Summary;
 use crate::bench::folder::Folder;
 use crate::bench::kind::Kind;
@@ -27,6 +27,7 @@ pub struct Program {
     /// Ours go over TCP: so does two-sided MPI.
     over_tcp: bool,
     hosts: Option<String>,
+    agent: Option<String>,
 }
 
 impl Program {
@@ -53,7 +54,8 @@ impl Program {
         let file = compile(peer.name(), source)?;
         let empty = compile(&format!("{}-empty", peer.name()), empty)?;
         let (over_tcp, hosts) = (starter.over_tcp(), starter.hosts().map(Into::into));
-        Ok(Program { peer, file, empty, quick, over_tcp, hosts })
+        let agent = starter.agent().map(Into::into);
+        Ok(Program { peer, file, empty, quick, over_tcp, hosts, agent })
     }
 
     /// Whose program this is.
@@ -62,8 +64,9 @@ impl Program {
     }
 
     fn start(&self, ranks: usize) -> Command {
-        let mut command = mpirun(ranks, true);
-        command.args(self.hosts.iter().flat_map(|hosts| ["--host", hosts]));
+        // On each of several hosts mpirun binds its first rank to the first core: if these are one machine, all to the same.
+        let mut command = mpirun(ranks, self.hosts.is_none());
+        on_hosts(&mut command, self.hosts.as_deref(), self.agent.as_deref());
         if self.peer == Peer::Mpi && self.over_tcp {
             command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
             if self.hosts.is_none() {

@@ -219,10 +219,33 @@ fn hosts_connect_with_the_secret_that_the_exchange_carries() {
     for kind in [Kind::Pmi1, Kind::Pmi2] {
         let linked = job(kind, 3, 1024, |rank, exchange| {
             let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
-            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), Ok(settings)).expect("it is served");
+            let joined =
+                meeting::meet(&mut Entries::new(exchange, LIMIT), Ok(settings), device_kind).expect("it is served");
             (joined.rank, joined.nodes.count(), joined.link.expect("a link to other hosts").connections.len())
         });
         assert_eq!(linked, [(0, 3, 2), (1, 3, 1), (2, 3, 1)]);
+    }
+}
+
+/// Stands for the kind of a rank's devices.
+fn device_kind(settings: &Settings) -> String {
+    settings.verbs_device.clone().unwrap_or_default()
+}
+
+#[test]
+fn all_ranks_learn_whether_devices_are_of_one_kind() {
+    let differing = |kinds: [&'static str; 3]| {
+        job(Kind::Pmi2, 3, 1024, move |rank, exchange| {
+            let (host, verbs_device) = (Some(format!("host{rank}")), Some(kinds[rank].into()));
+            let settings = Settings { host, verbs_device, ..Settings::default() };
+            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), Ok(settings), device_kind);
+            joined.expect("it is served").differing_devices
+        })
+    };
+    assert_eq!(differing(["RDMA"; 3]), [None, None, None]);
+    for (kinds, rank) in [(["RDMA", "RDMA", "none"], 2), (["RDMA", "none", "RDMA"], 1), (["none", "RDMA", "RDMA"], 1)] {
+        let told = format!("rank 0 has {}, rank {rank} has {}", kinds[0], kinds[rank]);
+        assert_eq!(differing(kinds), vec![Some(told); 3], "{kinds:?}");
     }
 }
 
@@ -233,7 +256,7 @@ fn a_rank_that_cannot_join_is_told_to_all() {
         let said = job(Kind::Pmi2, 3, 1024, |rank, exchange| {
             let settings = Settings { host: Some(format!("host{rank}")), ..Settings::default() };
             let settings = if rank == bad { Err(Error::Start("no settings".into())) } else { Ok(settings) };
-            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), settings);
+            let joined = meeting::meet(&mut Entries::new(exchange, LIMIT), settings, device_kind);
             joined.map(drop).expect_err("one rank has no settings").to_string()
         });
         assert!(said.iter().all(|said| said.contains("no settings")), "{said:?}");
@@ -259,7 +282,9 @@ fn a_rank_that_does_not_come_is_not_waited_for_longer_than_the_limit() {
     let mut exchange = Pmi1::begin(wire, 0, 2).expect("it is served");
     let began = Instant::now();
     let settings = Ok(Settings::default());
-    let error = meeting::meet(&mut Entries::new(&mut exchange, SHORT), settings).map(drop).expect_err("one is missing");
+    let error = meeting::meet(&mut Entries::new(&mut exchange, SHORT), settings, device_kind)
+        .map(drop)
+        .expect_err("one is missing");
     assert!(matches!(error, Error::TimedOut { .. }) && error.to_string().contains("BELLWETHER_JOIN_LIMIT"), "{error}");
     assert!(began.elapsed() < LIMIT / 2);
 }

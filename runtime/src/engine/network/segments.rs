@@ -10,7 +10,9 @@ use crate::engine::segments::{ADDRESS, Found, RemoteSegments};
 use crate::engine::straight::{LONGEST, Local};
 use crate::memory::layout::{LINE, SEGMENT_BLOCK, SEGMENT_LEN, SEGMENTS_FIRST, SEGMENTS_MAX};
 use crate::memory::segments::{Entry, KEY_ROOM, block_offset, context_offset, entry_offset, word_offset};
-use crate::transport::{Domain, Endpoint, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result};
+use crate::transport::{
+    Capabilities, Domain, Endpoint, Interface as _, Iov, PACKED_KEY_LEN, Region, RemoteKey, Result,
+};
 
 /// A peer's segments that are known here.
 #[derive(Debug, Default)]
@@ -255,7 +257,15 @@ const _: () = assert!(LINE >= 16, "the head of the table lies on one line");
 
 impl<D: Domain> RemoteSegments for Network<D> {
     fn reaches_idle(&self) -> bool {
+        self.changes_idle() || !self.interface.attributes().emulated.has(Capabilities::GET_BCOPY)
+    }
+
+    fn changes_idle(&self) -> bool {
         !self.interface.attributes().needs_target_progress
+    }
+
+    fn changes_by_device(&self) -> bool {
+        self.interface.attributes().capabilities.has(Capabilities::ATOMIC_DEVICE)
     }
 
     fn changes_segments(&self) -> bool {

@@ -11,6 +11,7 @@ use bytemuck::{Pod, Zeroable};
 use super::connection::{self, Connection};
 use super::{HUB, addresses};
 use crate::error::{Error, Result};
+use crate::membership::interfaces::{self, HostInterface};
 use crate::secret::handshake::{Accepting, CHALLENGE, Dialing, HELLO, Hello, NONCE, Position, Step};
 use crate::secret::{JobKey, KEY, PROOF, SessionKeys};
 use crate::sleep;
@@ -264,6 +265,7 @@ impl HubAddress {
     /// [`Error::Start`] with each address that was tried, and the outcome.
     pub fn call(&self, host: usize) -> Result<Connection> {
         let (start, mut tried, mut reached) = (Instant::now(), Vec::new(), None);
+        let mut first = None;
         let mut addresses: Vec<(SocketAddr, usize)> = self.named().into_iter().map(|address| (address, 1)).collect();
         while !addresses.is_empty() {
             addresses.retain_mut(|(address, tries)| {
@@ -282,7 +284,10 @@ impl HubAddress {
                         *tries += 1;
                         return true;
                     }
-                    Err(error) => tried.push(format!("{address}: {error}")),
+                    Err(error) => {
+                        tried.push(format!("{address}: {error}"));
+                        first.get_or_insert((*address, error.kind()));
+                    }
                 }
                 false
             });
@@ -295,8 +300,9 @@ impl HubAddress {
         }
         Err(Error::Start(format!(
             "{DOING}: the host of rank 0 cannot be reached by TCP from here ({}); hosts of one job need a network between \
-             them that lets such connections through; `bellwether doctor --hosts LIST` shows which addresses answer",
-            if tried.is_empty() { "it has no address".into() } else { tried.join("; ") }
+             them that lets such connections through{}; `bellwether doctor --hosts LIST` shows which addresses answer",
+            if tried.is_empty() { "it has no address".into() } else { tried.join("; ") },
+            first.and_then(|(address, kind)| mend(address.ip(), kind, &interfaces::here())).unwrap_or_default(),
         )))
     }
 
@@ -324,6 +330,28 @@ impl HubAddress {
     }
 }
 
+/// The interface of this host by which it may reach `address`, and the command that may help where a call ended so, as
+/// `bellwether doctor` says it.
+fn mend(address: IpAddr, kind: ErrorKind, here: &[HostInterface]) -> Option<String> {
+    let outward = here.iter().filter(|interface| !interface.is_loopback());
+    let alike =
+        |interface: &HostInterface| interface.addresses.iter().copied().find(|own| own.is_ipv6() == address.is_ipv6());
+    let (name, own) = outward.filter_map(|interface| Some((&interface.name, alike(interface)?))).next()?;
+    match kind {
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Some(format!(
+            ". Interface {name} ({own}) of this host has no route there: `sudo ip route replace {address} dev {name}` on this host"
+        )),
+        ErrorKind::TimedOut | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::WouldBlock => {
+            let tool = if address.is_ipv6() { "ip6tables" } else { "iptables" };
+            Some(format!(
+                ". A firewall may keep interface {name} ({own}) of this host out: `sudo {tool} -I INPUT -p tcp -s {own} -j ACCEPT` on the \
+                 host of rank 0"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// Reads exactly so many bytes; fails with `WouldBlock` if they are not there in time, however slowly they come.
 fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> std::io::Result<()> {
     while !bytes.is_empty() {
@@ -340,6 +368,12 @@ fn read_until(stream: &mut TcpStream, mut bytes: &mut [u8], until: Instant) -> s
         }
     }
     Ok(())
+}
+
+/// Whether the key of a job is derived from this secret.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn derives(secret: &[u8; KEY], job_key: &[u8; KEY]) -> bool {
+    HubAddress { secret: *secret, ..Zeroable::zeroed() }.job_key() == *job_key
 }
 
 #[cfg(test)]

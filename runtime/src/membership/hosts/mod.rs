@@ -16,6 +16,8 @@ use crate::error::{Loss, Result};
 
 pub use self::agent::Agent;
 pub use self::connection::Connection;
+#[cfg(all(test, not(loom)))]
+pub(crate) use self::meeting::derives;
 pub use self::meeting::{HubAddress, HubListener};
 
 /// What ranks publish about themselves beside the roster. Hosts copy it from one to another.

@@ -27,7 +27,8 @@ pub struct Config {
     /// Nodes that ranks are dealt out to one by one, in place of [`Config::nodes`](field@Config::nodes). 0: none.
     pub dealt: usize,
     /// Ranks on each island, one after the other. Ranks of an island have a further network among themselves, ten times as quick,
-    /// and a simulated job uses it for them. 0: none. It has no effect with [`Memory::Posted`], whose atomics are of one device.
+    /// and a simulated job uses it for them. 0: none. It has no effect where NICs do the atomics themselves
+    /// ([`Memory::Posted`] with [`Config::native_atomics`](field@Config::native_atomics)).
     pub islands: usize,
     /// In a simulated job, ranks of a node reach each other's memory directly, and only atomics by the network.
     pub shares: bool,
@@ -103,7 +104,7 @@ impl Config {
 
     /// Whether some ranks have a network of their own.
     pub(crate) fn has_islands(&self) -> bool {
-        self.islands > 0 && self.memory != Memory::Posted
+        self.islands > 0 && (self.memory != Memory::Posted || !self.native_atomics)
     }
 
     /// Latency and most further delay on the network of an island.

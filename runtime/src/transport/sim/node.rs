@@ -86,7 +86,8 @@ impl port::Device for Node {
             capabilities: match config.memory {
                 Memory::Emulated => Capabilities::ATOMIC_CPU,
                 Memory::Direct => NATIVE.and(Capabilities::ATOMIC_CPU),
-                Memory::Posted => NATIVE.and(Capabilities::ATOMIC_DEVICE),
+                Memory::Posted if config.native_atomics => NATIVE.and(Capabilities::ATOMIC_DEVICE),
+                Memory::Posted => NATIVE.and(Capabilities::ATOMIC_CPU),
             },
             protection: Protection::Host,
         }

@@ -12,6 +12,8 @@ mod core;
 mod frame;
 mod interfaces;
 mod link;
+#[cfg(test)]
+mod namespace;
 mod outbox;
 mod peer;
 mod provider;
@@ -127,6 +129,9 @@ struct Inner {
     registry: Arc<Registry>,
     #[cfg(test)]
     open: Mutex<Vec<std::sync::Weak<shared::Shared>>>,
+    /// The network namespace of its sockets and threads, if it is not this one.
+    #[cfg(test)]
+    namespace: Option<&'static str>,
 }
 
 impl fmt::Debug for Device {
@@ -243,6 +248,8 @@ impl Device {
             registry: Arc::default(),
             #[cfg(test)]
             open: Mutex::default(),
+            #[cfg(test)]
+            namespace: None,
         })))
     }
 
@@ -266,10 +273,21 @@ impl Device {
     /// As [`Device::new`], with shallow queues.
     #[cfg(test)]
     pub fn shallow(rank: usize, ranks: usize, encrypts: bool) -> Device {
+        Device::shallow_in(None, rank, ranks, encrypts)
+    }
+
+    /// As [`Device::shallow`], in this network namespace: its sockets and threads are there.
+    #[cfg(test)]
+    pub fn shallow_in(namespace: Option<&'static str>, rank: usize, ranks: usize, encrypts: bool) -> Device {
         let flow = FlowLimits { slots: 4, credits: 4, fragment: 1 << 10, message: 16 << 10 };
         let limits = Limits { frames: 6, bytes: 2 * SEGMENT, depth: 4, silent: 2 };
-        let offer = offer(None).expect("an interface").with_encryption(encrypts);
-        Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits, ..TUNING }).expect("few ranks")
+        let make = || {
+            let offer = offer(None).expect("an interface").with_encryption(encrypts);
+            Device::with(rank, ranks, [0x5c; KEY], &offer, Tuning { flow, limits, ..TUNING }).expect("few ranks")
+        };
+        let mut device = namespace::within(namespace, make);
+        Arc::get_mut(&mut device.0).expect("it was just made").namespace = namespace;
+        device
     }
 
     /// Ends this rank as far as the network can tell.
@@ -299,7 +317,11 @@ impl port::Device for Device {
     }
 
     fn open(&self) -> Result<TcpWire> {
-        let wire = self.start().map_err(|error| {
+        #[cfg(test)]
+        let started = namespace::within(self.0.namespace, || self.start());
+        #[cfg(not(test))]
+        let started = self.start();
+        let wire = started.map_err(|error| {
             tracing::error!(%error, "a TCP interface cannot be opened");
             match error.raw_os_error() {
                 Some(libc::EMFILE | libc::ENFILE) => Error::Io("too many open files; see `ulimit -n`"),

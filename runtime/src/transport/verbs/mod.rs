@@ -3,7 +3,8 @@
 //!
 //! One reliable connection for each peer, made on first use by datagrams (`connect.rs`): its requests are RDMA writes,
 //! reads and atomics, and sends into receive buffers that all peers share. Atomics are the device's, all of them, also
-//! those of a rank on its own memory: a word is either the device's or the processor's, never both's.
+//! those of a rank on its own memory: a word is either the device's or the processor's, never both's. In a job whose hosts
+//! differ in their devices no device does atomics: they go over messages, and the target's processor does them.
 //!
 //! Messages are sends, and of a busy peer those that are small are RDMA writes into a ring at the receiver (`ring.rs`,
 //! `wire/rings.rs`). A send wakes a receiver that sleeps, takes one of the receive buffers that all peers share, and a

@@ -53,6 +53,8 @@ pub struct Offer {
     rank: u32,
     /// On the NUMA node of this process's cores.
     shares_numa_node: bool,
+    /// It does atomics, and may.
+    has_atomics: bool,
 }
 
 impl Offer {
@@ -72,9 +74,28 @@ impl Offer {
                 .and(Capabilities::PUT_ZCOPY)
                 .and(Capabilities::GET_BCOPY)
                 .and(Capabilities::GET_ZCOPY)
-                .and(Capabilities::ATOMIC_DEVICE),
+                .and(if self.has_atomics { Capabilities::ATOMIC_DEVICE } else { Capabilities::ATOMIC_CPU }),
             protection: Protection::Nothing,
         }
+    }
+
+    /// The same port, whose atomics the target's processor does.
+    pub(super) fn without_atomics(self) -> Offer {
+        Offer { has_atomics: false, ..self }
+    }
+
+    pub(super) fn has_atomics(&self) -> bool {
+        self.has_atomics
+    }
+
+    /// The kind of device: devices of one kind reach each other, and all do atomics or none.
+    pub(super) fn kind(&self) -> String {
+        let (layer, atomics) = (self.layer(), if self.has_atomics { "" } else { " without atomics" });
+        format!("RDMA over {layer}{atomics}")
+    }
+
+    fn layer(&self) -> &'static str {
+        if self.link_layer == IBV_LINK_LAYER_ETHERNET { "Ethernet" } else { "InfiniBand" }
     }
 
     /// How far its GID reaches; less is better.
@@ -86,7 +107,7 @@ impl Offer {
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gid = std::net::Ipv6Addr::from(self.gid);
-        let kind = if self.link_layer == IBV_LINK_LAYER_ETHERNET { "Ethernet" } else { "InfiniBand" };
+        let kind = self.layer();
         let (device, port, index, mtu) = (&self.device, self.port, self.gid_index, 128 << self.mtu);
         write!(f, "{device} port {port} ({kind}), GID {index} {gid} ({}), packets of {mtu} B", self.gid_kind)?;
         f.write_str(if self.shares_numa_node { "" } else { ", on another NUMA node than this process" })
@@ -211,6 +232,7 @@ unsafe fn ports_of(
                 bandwidth: bandwidth(&state),
                 rank,
                 shares_numa_node,
+                has_atomics: attributes.atomic_cap != IBV_ATOMIC_NONE,
             });
         }
         if found.len() == before {

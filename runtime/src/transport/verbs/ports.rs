@@ -1,6 +1,7 @@
 //! RDMA as a job finds it: a device for each port that could be used.
 
 use super::{Device, Offer, offers};
+use crate::settings::Settings;
 use crate::transport::providers::{Provider, Setup};
 use crate::transport::{Resource, Transport as _, port};
 
@@ -20,7 +21,18 @@ impl Provider for Ports {
         // Devices that reach further come first, and only these can be chosen: a figure cannot make up for a peer out of reach.
         let reach = found.first().map(Offer::reach);
         found.retain(|offer| Some(offer.reach()) == reach);
-        Ok(found.into_iter().map(|offer| (offer.resource(), offer)).collect())
+        let allowed = |offer: Offer| if setup.device_atomics { offer } else { offer.without_atomics() };
+        Ok(found.into_iter().map(allowed).map(|offer| (offer.resource(), offer)).collect())
+    }
+
+    fn kind(settings: &Settings) -> Option<String> {
+        // RDMA cannot encrypt, and is not used then.
+        if settings.encrypt {
+            return None;
+        }
+        let found = offers(settings.verbs_device.as_deref());
+        let best = found.ok().and_then(|found| Some(found.first()?.kind()));
+        Some(best.unwrap_or_else(|| "no RDMA device".into()))
     }
 
     fn open(setup: Setup<'_>, offer: Offer) -> Result<Self::Domain, String> {

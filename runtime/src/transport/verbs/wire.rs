@@ -193,10 +193,7 @@ impl Wire for VerbsWire {
             max_short: self.flow.fragment.min(256),
             max_message: self.flow.message,
             memory: Memory::Posted,
-            atomics: match self.connector.board.nic.attributes.atomic_cap {
-                IBV_ATOMIC_NONE => None,
-                _ => Some(Agent::Device),
-            },
+            atomics: self.connector.board.nic.offer.has_atomics().then_some(Agent::Device),
             // The frame's head takes a place in the list, too.
             straight: Straight::Posted { bytes: self.flow.fragment, pieces: PIECES - 1 },
             max_posted_short: self.connector.board.inline.max(64),

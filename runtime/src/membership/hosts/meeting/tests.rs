@@ -72,6 +72,29 @@ fn a_hub_out_of_reach_is_an_error_with_its_addresses() {
     assert!(nowhere.call(1).unwrap_err().to_string().contains("no address"));
 }
 
+#[test]
+fn a_call_that_fails_names_the_interface_and_what_may_help() {
+    let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let interface = |name: &str, addresses: &[&str]| HostInterface {
+        name: name.into(),
+        addresses: addresses.iter().map(|text| ip(text)).collect(),
+        bandwidth: 1e9,
+    };
+    let here =
+        [interface("ib0", &["fd00::2"]), interface("eth0", &["10.0.0.2", "fd00::3"]), interface("lo", &["127.0.0.1"])];
+    let told = |address, kind| mend(ip(address), kind, &here).unwrap_or_default();
+    for kind in [ErrorKind::TimedOut, ErrorKind::ConnectionRefused] {
+        let told = told("10.0.0.1", kind);
+        assert!(told.contains("interface eth0 (10.0.0.2)"), "{told}");
+        assert!(told.contains("`sudo iptables -I INPUT -p tcp -s 10.0.0.2 -j ACCEPT` on the host of rank 0"), "{told}");
+    }
+    assert!(told("fd00::1", ErrorKind::TimedOut).contains("`sudo ip6tables -I INPUT -p tcp -s fd00::2 -j ACCEPT`"));
+    let route = told("10.0.0.1", ErrorKind::HostUnreachable);
+    assert!(route.contains("`sudo ip route replace 10.0.0.1 dev eth0` on this host"), "{route}");
+    assert_eq!(told("10.0.0.1", ErrorKind::Other), "");
+    assert_eq!(mend(ip("10.0.0.1"), ErrorKind::TimedOut, &here[2..]), None, "no interface leads to other hosts");
+}
+
 /// A leader's side of the handshake, as far as its proof.
 struct HalfWay {
     stream: TcpStream,
@@ -152,6 +175,26 @@ fn of_two_leaders_of_one_host_one_is_let_in() {
         hub.call(2).unwrap();
         let lines = admitted.join().unwrap();
         assert_eq!(lines.iter().map(|line| line.host).collect::<Vec<_>>(), [1, 2]);
+    });
+}
+
+#[test]
+fn a_host_that_comes_late_is_let_in_and_the_others_keep_their_places() {
+    let (listener, hub) = HubListener::bind().expect("a port");
+    std::thread::scope(|scope| {
+        let admitted = scope.spawn(|| listener.admit(3, || Ok(false)).expect("it listens"));
+        let mut early = hub.call(1).expect("the hub is there");
+        // Later than a caller may take to prove who it is.
+        std::thread::sleep(PATIENCE + GRACE);
+        assert!(!admitted.is_finished(), "the hub waits for the third host");
+        let late = hub.call(2).expect("the hub is still there");
+        let mut lines = admitted.join().expect("no panic");
+        lines.sort_by_key(|line| line.host);
+        assert_eq!(lines.iter().map(|line| line.host).collect::<Vec<_>>(), [1, 2]);
+        // The line of the host that came first has not been closed meanwhile.
+        lines[0].send(&HostMessage::Finished);
+        assert_eq!(hear(&mut early), [HostMessage::Finished]);
+        assert!(!late.has_ended());
     });
 }
 
