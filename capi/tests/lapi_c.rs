@@ -127,6 +127,8 @@ fn l55_l56_tasks_begin_and_end_in_many_ways() {
             life(way, tasks, &program.launched(tasks, &[way]).expect_success());
         }
     }
+    // The process that starts copies is no task, and the program's exit function is not for it.
+    life("destructor", 2, &program.alone_with(&["destructor"], &[("BELLWETHER_RANKS", "2")]).expect_success());
     // They did not end well, but none of them hangs.
     life("abandoned", 2, &program.launched_for(2, "60s", &["abandoned", "DIRECTORY"]));
 }
