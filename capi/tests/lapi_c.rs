@@ -62,6 +62,16 @@ fn l54_an_index_that_is_not_set_is_an_error_at_both_ends() {
     }
 }
 
+#[cfg(feature = "mpi")]
+#[test]
+fn l54_an_index_that_is_not_set_is_an_error_at_both_ends_under_mpirun() {
+    let program = program("misuse");
+    for tasks in 1..=2 {
+        let done = program.mpirun(tasks, &["unset"]).expect_success();
+        assert_eq!(done.stdout, "unset: an error at both ends\n", "{done:#?}");
+    }
+}
+
 #[test]
 fn a_place_outside_memory_is_an_error_at_both_ends() {
     let done = program("misuse").launched(2, &["place"]).expect_success();
@@ -137,7 +147,7 @@ fn l55_l56_tasks_begin_and_end_in_many_ways() {
 #[test]
 fn l55_l56_tasks_begin_and_end_in_many_ways_under_mpirun() {
     let program = program("life");
-    for way in ["early", "destructor", "threads"] {
+    for way in ["early", "destructor", "again", "threads"] {
         life(way, 2, &program.mpirun(2, &[way]).expect_success());
     }
 }
