@@ -262,6 +262,48 @@ fn events_move_counters_ring_bells_end_futures_and_call_functions() {
     });
 }
 
+/// `restart` ends the handle with what belongs to it, and makes another.
+#[test]
+fn a_restart_makes_another_handle() {
+    run("a restart", |builder| {
+        let mut lapi = Lapi::start(builder).expect("starts");
+        let next = (lapi.rank() + 1) % lapi.size();
+        let counts = |lapi: &Lapi| {
+            let came = Arc::new(AtomicUsize::new(0));
+            let (inline, queued) = (Arc::clone(&came), Arc::clone(&came));
+            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+                inline.fetch_add(1, Ordering::Relaxed);
+                let queued = Arc::clone(&queued);
+                Answer::vec(Vec::new()).then(move |_, _| _ = queued.fetch_add(1, Ordering::Relaxed))
+            };
+            lapi.handler(1, handler).expect("an index of the table");
+            lapi.gfence().expect("all have registered");
+            came
+        };
+        // SAFETY: no handler uses it, and it is not used for `term`.
+        let mut handle = unsafe { lapi.handle() };
+        for len in [8, 100_000] {
+            let bell = lapi.bell().expect("makes a bell");
+            let came = counts(&lapi);
+            lapi.message(next, 1).data(vec![1; len]).send().expect("sends");
+            watchdog::at("a restart");
+            lapi.restart().expect("makes another");
+            assert_eq!(came.load(Ordering::Relaxed), 2, "it waits for handlers");
+            assert_eq!(Arc::strong_count(&came), 1, "handlers are dropped with their handle");
+            assert_eq!(raw::fence(handle), codes::HNDL_INVALID);
+            // SAFETY: as above.
+            handle = unsafe { lapi.handle() };
+            assert_eq!(lapi.wait_bell(bell, 0), Err(Code(codes::HNDL_INVALID)));
+        }
+        let came = counts(&lapi);
+        let done = Arc::new(Counter::new());
+        lapi.message(next, 1).completion(&done).send().expect("sends");
+        assert_eq!(lapi.wait(&done, 1), Ok(0));
+        lapi.finish().expect("finishes");
+        assert_eq!(came.load(Ordering::Relaxed), 2);
+    });
+}
+
 /// The function of a target event panics, on the thread that ran the completion handler. Both tasks are told, and that thread goes on.
 #[test]
 fn a_target_event_that_panics_ends_its_message_alone() {
