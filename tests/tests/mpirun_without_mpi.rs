@@ -302,6 +302,20 @@ fn l01_to_l65_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_lapi_rows"), &names(lapi::ROWS), "tasks");
 }
 
+/// Owned vectors, and events of every kind, between ranks of one host and of two.
+#[test]
+fn closures_between_ranks_of_mpirun() {
+    const LAPI: &str = env!("CARGO_BIN_EXE_lapi_rows");
+    if has_mpirun() {
+        let outcome = MPIRUN.groups(&[(3, &[LAPI, "closures"])]).expect_success();
+        assert_eq!(outcome.stdout, "closures: 3 tasks\n", "{outcome:#?}");
+        let on = |host: &'static str| ["env", "BELLWETHER_TRANSPORT=tcp", host, LAPI, "closures"];
+        let groups: [(usize, &[&str]); 2] = [(1, &on("BELLWETHER_HOST=a")), (1, &on("BELLWETHER_HOST=b"))];
+        let outcome = MPIRUN.groups(&groups).expect_success();
+        assert_eq!(outcome.stdout, "closures: 2 tasks\n", "{outcome:#?}");
+    }
+}
+
 #[test]
 fn g01_to_g71_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_gaspi_rows"), &names(gaspi::ROWS), "processes");

@@ -1,6 +1,7 @@
 //! The rows of LAPI's table, each a program that every task runs.
 
 mod basics;
+pub mod closures;
 pub mod departures;
 pub mod ends;
 mod fences;
