@@ -183,6 +183,16 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
+/// A wait that never sleeps, since messages keep coming, hears of a death that no launcher tells.
+#[test]
+fn a_death_is_noticed_beside_a_stream_of_messages() {
+    if has_mpirun() {
+        let mut mpirun = MPIRUN.command();
+        let outcome = run(mpirun.args(["--enable-recovery", "-n", "2", START, "stream"]), LIMIT);
+        assert!(outcome.stdout.starts_with("rank 0: waiting: rank 1 is gone: its process ended"), "{outcome:#?}");
+    }
+}
+
 /// Told to leave the others alone, `mpirun` lets them go on, to their end with status 0. Hydra ends them whatever it is told.
 #[test]
 fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
