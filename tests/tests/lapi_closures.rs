@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -336,39 +336,43 @@ fn what_cannot_be_sent_is_refused_and_holds_nothing() {
     });
 }
 
+/// Runs `tries` in a queued and in an inline completion handler of the next task, and waits until those of all tasks have run.
+fn in_handlers(lapi: &Lapi, tries: impl Fn() + Clone + Send + 'static) {
+    for (index, inline) in [(1, false), (2, true)] {
+        let tries = tries.clone();
+        let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+            let tries = tries.clone();
+            let then = move |_: &HandlerContext<'_>, _: Landed| tries();
+            if inline { Answer::discard().then_inline(then) } else { Answer::discard().then(then) }
+        };
+        lapi.handler(index, handler).expect("an index of the table");
+    }
+    lapi.gfence().expect("all have registered");
+    let (next, done) = ((lapi.rank() + 1) % lapi.size(), Arc::new(Counter::new()));
+    for index in [1, 2] {
+        lapi.message(next, index).completion(&done).send().expect("sends");
+    }
+    assert_eq!(lapi.wait(&done, 2), Ok(0));
+    // All tasks have waited for the handlers of their messages.
+    lapi.gfence().expect("nobody is in a collective alone");
+}
+
 /// A handler that got the number of the handle from somewhere cannot enter a collective with it, queued or inline.
 #[test]
 fn a_handler_enters_no_collective_by_a_number() {
     run("a number", |builder| {
         let lapi = Lapi::start(builder).expect("starts");
-        let (me, n) = (lapi.rank(), lapi.size());
         // SAFETY: what the handlers call with it is refused.
         let handle = unsafe { lapi.handle() };
-        let found = Arc::new([const { AtomicI32::new(-1) }; 8]);
-        for (index, inline) in [(1, false), (2, true)] {
-            let found = Arc::clone(&found);
-            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
-                let found = Arc::clone(&found);
-                let tries = move |_: &HandlerContext<'_>, _: Landed| {
-                    // SAFETY: refused.
-                    let exchanged = unsafe { raw::address_init(handle, 1, [0; 8].as_mut_ptr()) };
-                    let codes = [raw::gfence(handle), raw::fence(handle), exchanged, raw::term(handle)];
-                    let places = found.iter().skip(4 * usize::from(inline));
-                    places.zip(codes).for_each(|(place, code)| place.store(code, Ordering::Relaxed));
-                };
-                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
-            };
-            lapi.handler(index, handler).expect("an index of the table");
-        }
-        lapi.gfence().expect("all have registered");
-        let done = Arc::new(Counter::new());
-        for index in [1, 2] {
-            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
-        }
-        assert_eq!(lapi.wait(&done, 2), Ok(0));
-        // All tasks have waited for the handlers of their messages.
-        lapi.gfence().expect("nobody is in a collective alone");
-        assert_eq!(found.each_ref().map(|code| code.load(Ordering::Relaxed)), [codes::IN_HANDLER; 8]);
+        let found: Arc<Mutex<Vec<i32>>> = Arc::default();
+        let codes = Arc::clone(&found);
+        in_handlers(&lapi, move || {
+            // SAFETY: refused.
+            let exchanged = unsafe { raw::address_init(handle, 1, [0; 8].as_mut_ptr()) };
+            let refused = [raw::gfence(handle), raw::fence(handle), exchanged, raw::term(handle)];
+            codes.lock().expect("no panic").extend(refused);
+        });
+        assert_eq!(*found.lock().expect("no panic"), [codes::IN_HANDLER; 8]);
         lapi.finish().expect("finishes");
     });
 }
@@ -379,38 +383,23 @@ fn a_handler_waits_by_no_value_of_its_thread() {
     run("a value of the thread", |builder| {
         let lapi = Rc::new(Lapi::start(builder).expect("starts"));
         OF_THREAD.set(Some(Rc::clone(&lapi)));
-        let (me, n) = (lapi.rank(), lapi.size());
         // SAFETY: no handler uses it.
         let handle = unsafe { lapi.handle() };
         // Where there are threads, one of its own runs closures that are not inline in interrupt mode.
         raw::senv(handle, raw::query::INTERRUPT_SET, 0);
         let bell = lapi.bell().expect("makes a bell");
         let found: Arc<Mutex<Vec<_>>> = Arc::default();
-        for (index, inline) in [(1, false), (2, true)] {
-            let found = Arc::clone(&found);
-            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
-                let found = Arc::clone(&found);
-                let tries = move |_: &HandlerContext<'_>, _: Landed| {
-                    let Some(lapi) = OF_THREAD.with_borrow(Option::clone) else { return };
-                    let codes = [
-                        lapi.bell().err(),
-                        lapi.wait(&Counter::new(), 1).err(),
-                        lapi.wait_bell(bell, 1).err(),
-                        lapi.wait_completion(&Completion::new()).err(),
-                    ];
-                    found.lock().expect("no panic").extend(codes);
-                };
-                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
-            };
-            lapi.handler(index, handler).expect("an index of the table");
-        }
-        lapi.gfence().expect("all have registered");
-        let done = Arc::new(Counter::new());
-        for index in [1, 2] {
-            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
-        }
-        assert_eq!(lapi.wait(&done, 2), Ok(0));
-        lapi.gfence().expect("all tasks have waited for their handlers");
+        let codes = Arc::clone(&found);
+        in_handlers(&lapi, move || {
+            let Some(lapi) = OF_THREAD.with_borrow(Option::clone) else { return };
+            let refused = [
+                lapi.bell().err(),
+                lapi.wait(&Counter::new(), 1).err(),
+                lapi.wait_bell(bell, 1).err(),
+                lapi.wait_completion(&Completion::new()).err(),
+            ];
+            codes.lock().expect("no panic").extend(refused);
+        });
         let found = std::mem::take(&mut *found.lock().expect("no panic"));
         assert!(found.len() >= 4 && found.iter().all(|code| *code == Some(Code(codes::IN_HANDLER))), "{found:?}");
         OF_THREAD.set(None);
