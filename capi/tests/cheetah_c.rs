@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Link, Program, compile};
+use common::{Link, Program, Start, compile};
 
 const C99: &[&str] = &["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
 
@@ -71,7 +71,17 @@ fn c03_and_bad_arguments_are_codes_under_mpirun() {
 
 #[test]
 fn c17_an_unregistered_number_is_a_code_at_the_target() {
-    let done = misuse().launched(2, &["function"]).expect_success();
+    unregistered(Program::launched);
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn c17_an_unregistered_number_is_a_code_at_the_target_under_mpirun() {
+    unregistered(Program::mpirun);
+}
+
+fn unregistered(start: Start) {
+    let done = start(&misuse(), 2, &["function"]).expect_success();
     for context in 0..2 {
         let caller = 1 - context;
         let line = format!("context {context}: rank {caller} called handler 99 at rank {context}");

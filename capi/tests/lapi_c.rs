@@ -62,6 +62,16 @@ fn l54_an_index_that_is_not_set_is_an_error_at_both_ends() {
     }
 }
 
+#[cfg(feature = "mpi")]
+#[test]
+fn l54_an_index_that_is_not_set_is_an_error_at_both_ends_under_mpirun() {
+    let program = program("misuse");
+    for tasks in 1..=2 {
+        let done = program.mpirun(tasks, &["unset"]).expect_success();
+        assert_eq!(done.stdout, "unset: an error at both ends\n", "{done:#?}");
+    }
+}
+
 #[test]
 fn a_place_outside_memory_is_an_error_at_both_ends() {
     let done = program("misuse").launched(2, &["place"]).expect_success();
@@ -99,16 +109,26 @@ fn a_cxx_exception_that_leaves_a_handler_ends_the_job_with_its_text() {
 
 #[test]
 fn a_task_that_ends_without_term_is_lost_to_the_others() {
-    let done = program("misuse").launched_for(3, "60s", &["lost"]);
+    lost(&program("misuse"));
+}
+
+fn lost(misuse: &Program) {
+    let done = misuse.launched_for(3, "60s", &["lost"]);
     for task in 1..3 {
         assert!(done.stdout.contains(&format!("lost: task {task} was told\n")), "{done:#?}");
     }
+    // The status is that of a job that lost a task, whatever else happened.
+    let reports = ["ERROR: AddressSanitizer", "runtime error:"];
+    assert!(!reports.iter().any(|report| done.stderr.contains(report)), "{done:#?}");
 }
 
 #[test]
 fn a_start_that_fails_has_a_code_and_its_own_text() {
-    let program = program("misuse");
-    let done = program.alone_with(&["start"], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
+    start_fails(&program("misuse"));
+}
+
+fn start_fails(misuse: &Program) {
+    let done = misuse.alone_with(&["start"], &[("BELLWETHER_TRANSPORT", "nonsense")]).expect_success();
     assert!(done.stdout.starts_with("start: setting BELLWETHER_TRANSPORT=\"nonsense\""), "{done:#?}");
 }
 
@@ -127,6 +147,8 @@ fn l55_l56_tasks_begin_and_end_in_many_ways() {
             life(way, tasks, &program.launched(tasks, &[way]).expect_success());
         }
     }
+    // The process that starts copies is no task, and the program's exit function is not for it.
+    life("destructor", 2, &program.alone_with(&["destructor"], &[("BELLWETHER_RANKS", "2")]).expect_success());
     // They did not end well, but none of them hangs.
     life("abandoned", 2, &program.launched_for(2, "60s", &["abandoned", "DIRECTORY"]));
 }
@@ -135,7 +157,7 @@ fn l55_l56_tasks_begin_and_end_in_many_ways() {
 #[test]
 fn l55_l56_tasks_begin_and_end_in_many_ways_under_mpirun() {
     let program = program("life");
-    for way in ["early", "destructor", "threads"] {
+    for way in ["early", "destructor", "again", "threads"] {
         life(way, 2, &program.mpirun(2, &[way]).expect_success());
     }
 }
@@ -151,6 +173,8 @@ fn the_address_sanitizer_finds_nothing() {
     for way in ["unset", "place", "unsuited"] {
         assert_eq!(misuse.launched(2, &[way]).expect_success().stdout, format!("{way}: an error at both ends\n"));
     }
+    lost(&misuse);
+    start_fails(&misuse);
     let guides = compile("cc", &flags, "../../../docs/programs/lapi.c", Link::Shared);
     assert_eq!(guides.launched(2, &[]).expect_success().stdout, "sum 1\n");
     let ways = compile("cc", &flags, "lapi_life.c", Link::Shared);

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use bellwether_runtime::vocabulary::lapi::{
     Announced, Answer, Code, Counter, Failure, HandlerContext, Landed, Lapi, Signal, What, codes, raw,
 };
 use bellwether_runtime::{Builder, Completion, Settings, Simulated, Threads};
+use bellwether_tests::lapi::closures;
 use bellwether_tests::watchdog;
 use fixture::Case;
 
@@ -75,68 +76,20 @@ fn run(name: &str, program: fn(Builder)) {
     }
 }
 
-fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 11 + seed * 3 + i / 251) as u8).collect()
-}
-
-const LENGTHS: [usize; 5] = [0, 20, 8 << 10, (8 << 10) + 1, 200_000];
-
-fn words(a: usize, b: usize) -> [u8; 8] {
-    (a as u64 * 1000 + b as u64).to_ne_bytes()
+#[test]
+fn data_lands_in_vectors_and_completions_run_in_both_ways() {
+    run("data_lands", |builder| with(builder, closures::owned_vectors));
 }
 
 #[test]
-fn data_lands_in_vectors_and_completions_run_in_both_ways() {
-    run("data_lands", |builder| {
-        let lapi = Lapi::start(builder).expect("starts");
-        let (me, n) = (lapi.rank(), lapi.size());
-        let came: Arc<Mutex<Vec<_>>> = Arc::default();
-        for (index, inline) in [(1, false), (255, true)] {
-            let came = Arc::clone(&came);
-            let handler = lapi.handler(index, move |_, announced| {
-                assert_eq!(
-                    announced.data().is_some_and(|data| data.len() == announced.len()),
-                    announced.len() <= 8 << 10
-                );
-                let came = Arc::clone(&came);
-                let keep = move |_: &HandlerContext<'_>, landed: Landed| {
-                    let number = u64::from_ne_bytes(landed.header().try_into().expect("eight bytes")) as usize;
-                    came.lock().expect("no panic").push((landed.from(), number, landed.into_vec()));
-                };
-                // What it held goes.
-                let place = Answer::vec(vec![9; announced.len() / 2]);
-                if inline { place.then_inline(keep) } else { place.then(keep) }
-            });
-            handler.expect("an index of the table");
-        }
-        lapi.gfence().expect("all have registered");
-        let [origin, completion] = [const { Counter::new() }; 2].map(Arc::new);
-        let mut expected = Vec::new();
-        for to in 0..n {
-            for (number, len) in LENGTHS.into_iter().enumerate() {
-                for index in [1, 255] {
-                    let message = lapi.message(to, index).header(&[0; 8]).data(pattern(me + len, len));
-                    let header = words(me, number);
-                    message.header(&header).origin(&origin).completion(&completion).send().expect("sends");
-                }
-            }
-        }
-        let all = (2 * n * LENGTHS.len()) as i32;
-        assert_eq!(lapi.wait(&completion, all), Ok(0));
-        assert_eq!(lapi.wait(&origin, all), Ok(0));
-        assert_eq!((Arc::strong_count(&origin), Arc::strong_count(&completion)), (1, 1), "nothing is held any more");
-        lapi.gfence().expect("everybody's have run");
-        for from in 0..n {
-            for (number, len) in LENGTHS.into_iter().enumerate() {
-                expected.extend((0..2).map(|_| (from, from * 1000 + number, pattern(from + len, len))));
-            }
-        }
-        let mut came = std::mem::take(&mut *came.lock().expect("no panic"));
-        came.sort();
-        expected.sort();
-        assert!(came == expected, "{} of {}", came.len(), expected.len());
-        lapi.finish().expect("finishes");
-    });
+fn events_move_counters_ring_bells_end_futures_and_call_functions() {
+    run("events", |builder| with(builder, closures::events));
+}
+
+fn with(builder: Builder, program: fn(&Lapi)) {
+    let lapi = Lapi::start(builder).expect("starts");
+    program(&lapi);
+    lapi.finish().expect("finishes");
 }
 
 #[test]
@@ -179,86 +132,45 @@ fn handlers_send_and_take_short_data_where_it_is() {
     });
 }
 
+/// `restart` ends the handle with what belongs to it, and makes another.
 #[test]
-fn events_move_counters_ring_bells_end_futures_and_call_functions() {
-    run("events", |builder| {
-        let lapi = Lapi::start(builder).expect("starts");
-        let (me, n) = (lapi.rank(), lapi.size());
-        let next = (me + 1) % n;
-        let bell = lapi.bell().expect("makes a bell");
-        let handler =
-            |_: &HandlerContext<'_>, _: &Announced<'_>| Answer::vec(Vec::new()).then(|_, landed| drop(landed));
-        lapi.handler(1, handler).expect("an index of the table");
-        let [own, there] = [const { Counter::new() }; 2].map(Arc::new);
-        lapi.target_event(1, &there).expect("an index of the table");
-        lapi.target_event(255, Signal::ring(bell, me)).expect("an index of the table");
-        let called = Arc::new(AtomicUsize::new(0));
-        for (round, len) in [8, 100_000].into_iter().enumerate() {
-            let arrived = Completion::new();
-            lapi.target_event(3, &arrived).expect("an index of the table");
-            lapi.gfence().expect("all have their events");
-            let message = || lapi.message(next, 1).data(vec![1; len]);
-            watchdog::at("counters");
-            message().origin(&own).target(1).completion(&own).send().expect("sends");
-            assert_eq!(lapi.wait(&own, 2), Ok(0));
-            assert_eq!(lapi.wait(&there, 1), Ok(0));
-            watchdog::at("bells");
-            let here = || Signal::ring(bell, me);
-            message().origin(here()).target(255).completion(Signal::ring(bell, next)).send().expect("sends");
-            assert_eq!(lapi.wait_bell(bell, 3 * (round as u64 + 1)), Ok(3 * (round as u64 + 1)));
-            watchdog::at("futures");
-            let done = Completion::new();
-            message().origin(&done).target(3).completion(&done).send().expect("sends");
-            lapi.wait_completion(&done).expect("both have come");
-            lapi.wait_completion(&arrived).expect("it has come");
-            watchdog::at("functions");
-            let call = || {
-                let called = Arc::clone(&called);
-                Signal::call(move |outcome| {
-                    called.fetch_add(usize::from(outcome.is_ok()), Ordering::Relaxed);
-                })
+fn a_restart_makes_another_handle() {
+    run("a restart", |builder| {
+        let mut lapi = Lapi::start(builder).expect("starts");
+        let next = (lapi.rank() + 1) % lapi.size();
+        let counts = |lapi: &Lapi| {
+            let came = Arc::new(AtomicUsize::new(0));
+            let (inline, queued) = (Arc::clone(&came), Arc::clone(&came));
+            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+                inline.fetch_add(1, Ordering::Relaxed);
+                let queued = Arc::clone(&queued);
+                Answer::vec(Vec::new()).then(move |_, _| _ = queued.fetch_add(1, Ordering::Relaxed))
             };
-            let last = Completion::new();
-            message().origin(call()).completion(call()).send().expect("sends");
-            message().origin(&last).completion(&last).send().expect("sends");
-            lapi.wait_completion(&last).expect("it has come");
-            lapi.gfence().expect("nothing is wrong");
-        }
-        // A task that is ahead may have sent the message below.
-        let mut told = usize::from(lapi.gfence().is_err());
-        watchdog::at("functions that are late");
-        // Data of different messages may land in another order, and a fence does not wait for completion handlers.
-        while called.load(Ordering::Relaxed) < 4 {
-            let own = Arc::new(Counter::new());
-            lapi.message(me, 1).completion(&own).send().expect("sends");
-            told += usize::from(lapi.wait(&own, 1).is_err());
-        }
-        assert_eq!(called.load(Ordering::Relaxed), 4, "each once");
-        watchdog::at("an event that does not come");
-        let (done, never) = (Completion::new(), Arc::new(Counter::new()));
-        lapi.message(next, 77).data(vec![1; 100_000]).origin(&never).completion(&done).send().expect("sends");
-        // This task gets two errors: of the message that it sent, and of the one that it received.
-        let text = loop {
-            match lapi.wait_completion(&done) {
-                Err(Code(codes::NO_HNDLR_SET)) => told += 1,
-                Err(code) => break code.failure().expect("it has a text").text,
-                Ok(()) => panic!("there is no handler"),
-            }
+            lapi.handler(1, handler).expect("an index of the table");
+            lapi.gfence().expect("all have registered");
+            came
         };
-        assert!(text.contains("No header handler is set"), "{text}");
-        assert_eq!((never.value(), Arc::strong_count(&never)), (0, 1), "let go of");
-        while told < 2 {
-            let own = Arc::new(Counter::new());
-            lapi.message(me, 1).completion(&own).send().expect("sends");
-            told += usize::from(lapi.wait(&own, 1).is_err());
+        // SAFETY: no handler uses it, and it is not used for `term`.
+        let mut handle = unsafe { lapi.handle() };
+        for len in [8, 100_000] {
+            let bell = lapi.bell().expect("makes a bell");
+            let came = counts(&lapi);
+            lapi.message(next, 1).data(vec![1; len]).send().expect("sends");
+            watchdog::at("a restart");
+            lapi.restart().expect("makes another");
+            assert_eq!(came.load(Ordering::Relaxed), 2, "it waits for handlers");
+            assert_eq!(Arc::strong_count(&came), 1, "handlers are dropped with their handle");
+            assert_eq!(raw::fence(handle), codes::HNDL_INVALID);
+            // SAFETY: as above.
+            handle = unsafe { lapi.handle() };
+            assert_eq!(lapi.wait_bell(bell, 0), Err(Code(codes::HNDL_INVALID)));
         }
-        lapi.gfence().expect("all is told");
-        for index in [0, 256] {
-            assert_eq!(lapi.target_event(index, &own), Err(Code(codes::ADDR_HNDL_RANGE)));
-        }
-        let refused = lapi.message(next, 1).target(256).completion(&own).send();
-        assert_eq!((refused, Arc::strong_count(&own)), (Err(Code(codes::ADDR_HNDL_RANGE)), 1));
+        let came = counts(&lapi);
+        let done = Arc::new(Counter::new());
+        lapi.message(next, 1).completion(&done).send().expect("sends");
+        assert_eq!(lapi.wait(&done, 1), Ok(0));
         lapi.finish().expect("finishes");
+        assert_eq!(came.load(Ordering::Relaxed), 2);
     });
 }
 
@@ -424,39 +336,43 @@ fn what_cannot_be_sent_is_refused_and_holds_nothing() {
     });
 }
 
+/// Runs `tries` in a queued and in an inline completion handler of the next task, and waits until those of all tasks have run.
+fn in_handlers(lapi: &Lapi, tries: impl Fn() + Clone + Send + 'static) {
+    for (index, inline) in [(1, false), (2, true)] {
+        let tries = tries.clone();
+        let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
+            let tries = tries.clone();
+            let then = move |_: &HandlerContext<'_>, _: Landed| tries();
+            if inline { Answer::discard().then_inline(then) } else { Answer::discard().then(then) }
+        };
+        lapi.handler(index, handler).expect("an index of the table");
+    }
+    lapi.gfence().expect("all have registered");
+    let (next, done) = ((lapi.rank() + 1) % lapi.size(), Arc::new(Counter::new()));
+    for index in [1, 2] {
+        lapi.message(next, index).completion(&done).send().expect("sends");
+    }
+    assert_eq!(lapi.wait(&done, 2), Ok(0));
+    // All tasks have waited for the handlers of their messages.
+    lapi.gfence().expect("nobody is in a collective alone");
+}
+
 /// A handler that got the number of the handle from somewhere cannot enter a collective with it, queued or inline.
 #[test]
 fn a_handler_enters_no_collective_by_a_number() {
     run("a number", |builder| {
         let lapi = Lapi::start(builder).expect("starts");
-        let (me, n) = (lapi.rank(), lapi.size());
         // SAFETY: what the handlers call with it is refused.
         let handle = unsafe { lapi.handle() };
-        let found = Arc::new([const { AtomicI32::new(-1) }; 8]);
-        for (index, inline) in [(1, false), (2, true)] {
-            let found = Arc::clone(&found);
-            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
-                let found = Arc::clone(&found);
-                let tries = move |_: &HandlerContext<'_>, _: Landed| {
-                    // SAFETY: refused.
-                    let exchanged = unsafe { raw::address_init(handle, 1, [0; 8].as_mut_ptr()) };
-                    let codes = [raw::gfence(handle), raw::fence(handle), exchanged, raw::term(handle)];
-                    let places = found.iter().skip(4 * usize::from(inline));
-                    places.zip(codes).for_each(|(place, code)| place.store(code, Ordering::Relaxed));
-                };
-                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
-            };
-            lapi.handler(index, handler).expect("an index of the table");
-        }
-        lapi.gfence().expect("all have registered");
-        let done = Arc::new(Counter::new());
-        for index in [1, 2] {
-            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
-        }
-        assert_eq!(lapi.wait(&done, 2), Ok(0));
-        // All tasks have waited for the handlers of their messages.
-        lapi.gfence().expect("nobody is in a collective alone");
-        assert_eq!(found.each_ref().map(|code| code.load(Ordering::Relaxed)), [codes::IN_HANDLER; 8]);
+        let found: Arc<Mutex<Vec<i32>>> = Arc::default();
+        let codes = Arc::clone(&found);
+        in_handlers(&lapi, move || {
+            // SAFETY: refused.
+            let exchanged = unsafe { raw::address_init(handle, 1, [0; 8].as_mut_ptr()) };
+            let refused = [raw::gfence(handle), raw::fence(handle), exchanged, raw::term(handle)];
+            codes.lock().expect("no panic").extend(refused);
+        });
+        assert_eq!(*found.lock().expect("no panic"), [codes::IN_HANDLER; 8]);
         lapi.finish().expect("finishes");
     });
 }
@@ -467,38 +383,23 @@ fn a_handler_waits_by_no_value_of_its_thread() {
     run("a value of the thread", |builder| {
         let lapi = Rc::new(Lapi::start(builder).expect("starts"));
         OF_THREAD.set(Some(Rc::clone(&lapi)));
-        let (me, n) = (lapi.rank(), lapi.size());
         // SAFETY: no handler uses it.
         let handle = unsafe { lapi.handle() };
         // Where there are threads, one of its own runs closures that are not inline in interrupt mode.
         raw::senv(handle, raw::query::INTERRUPT_SET, 0);
         let bell = lapi.bell().expect("makes a bell");
         let found: Arc<Mutex<Vec<_>>> = Arc::default();
-        for (index, inline) in [(1, false), (2, true)] {
-            let found = Arc::clone(&found);
-            let handler = move |_: &HandlerContext<'_>, _: &Announced<'_>| {
-                let found = Arc::clone(&found);
-                let tries = move |_: &HandlerContext<'_>, _: Landed| {
-                    let Some(lapi) = OF_THREAD.with_borrow(Option::clone) else { return };
-                    let codes = [
-                        lapi.bell().err(),
-                        lapi.wait(&Counter::new(), 1).err(),
-                        lapi.wait_bell(bell, 1).err(),
-                        lapi.wait_completion(&Completion::new()).err(),
-                    ];
-                    found.lock().expect("no panic").extend(codes);
-                };
-                if inline { Answer::discard().then_inline(tries) } else { Answer::discard().then(tries) }
-            };
-            lapi.handler(index, handler).expect("an index of the table");
-        }
-        lapi.gfence().expect("all have registered");
-        let done = Arc::new(Counter::new());
-        for index in [1, 2] {
-            lapi.message((me + 1) % n, index).completion(&done).send().expect("sends");
-        }
-        assert_eq!(lapi.wait(&done, 2), Ok(0));
-        lapi.gfence().expect("all tasks have waited for their handlers");
+        let codes = Arc::clone(&found);
+        in_handlers(&lapi, move || {
+            let Some(lapi) = OF_THREAD.with_borrow(Option::clone) else { return };
+            let refused = [
+                lapi.bell().err(),
+                lapi.wait(&Counter::new(), 1).err(),
+                lapi.wait_bell(bell, 1).err(),
+                lapi.wait_completion(&Completion::new()).err(),
+            ];
+            codes.lock().expect("no panic").extend(refused);
+        });
         let found = std::mem::take(&mut *found.lock().expect("no panic"));
         assert!(found.len() >= 4 && found.iter().all(|code| *code == Some(Code(codes::IN_HANDLER))), "{found:?}");
         OF_THREAD.set(None);

@@ -7,6 +7,7 @@ use bellwether_tests::process::{command, has_time_and_memory, launched, run};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lapi_rows");
 
+/// In each of some surroundings, which depend on the name.
 fn row(name: &str) {
     const NARROW: &[(&str, &str)] =
         &[("BELLWETHER_CMA", "off"), ("BELLWETHER_MESSAGE_MEMORY", "16KiB"), ("BELLWETHER_LANE_DEPTH", "1")];
@@ -26,6 +27,11 @@ fn row(name: &str) {
 }
 
 bellwether_tests::lapi_row_tests!(row);
+
+#[test]
+fn owned_vectors_and_events_of_every_kind() {
+    row("closures");
+}
 
 /// The random mix of all calls for a minute, of four tasks on however many cores: without `ROWS_FULL` at the lowest priority, on what the other
 /// tests leave of them. `LAPI_MIX_SECONDS` and `LAPI_MIX_SEED` ask for another time and seed.

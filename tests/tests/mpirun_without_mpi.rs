@@ -183,6 +183,16 @@ fn a_rank_that_goes_wrong_is_noticed_without_the_launcher() {
     }
 }
 
+/// A wait that never sleeps, since messages keep coming, hears of a death that no launcher tells.
+#[test]
+fn a_death_is_noticed_beside_a_stream_of_messages() {
+    if has_mpirun() {
+        let mut mpirun = MPIRUN.command();
+        let outcome = run(mpirun.args(["--enable-recovery", "-n", "2", START, "stream"]), LIMIT);
+        assert!(outcome.stdout.starts_with("rank 0: waiting: rank 1 is gone: its process ended"), "{outcome:#?}");
+    }
+}
+
 /// Told to leave the others alone, `mpirun` lets them go on, to their end with status 0. Hydra ends them whatever it is told.
 #[test]
 fn ranks_go_on_after_a_death_where_mpirun_lets_them() {
@@ -300,6 +310,20 @@ fn names<R>(rows: &[(&'static str, R)]) -> Vec<&'static str> {
 #[test]
 fn l01_to_l65_rows_between_ranks_of_mpirun() {
     rows(env!("CARGO_BIN_EXE_lapi_rows"), &names(lapi::ROWS), "tasks");
+}
+
+/// Owned vectors, and events of every kind, between ranks of one host and of two.
+#[test]
+fn closures_between_ranks_of_mpirun() {
+    const LAPI: &str = env!("CARGO_BIN_EXE_lapi_rows");
+    if has_mpirun() {
+        let outcome = MPIRUN.groups(&[(3, &[LAPI, "closures"])]).expect_success();
+        assert_eq!(outcome.stdout, "closures: 3 tasks\n", "{outcome:#?}");
+        let on = |host: &'static str| ["env", "BELLWETHER_TRANSPORT=tcp", host, LAPI, "closures"];
+        let groups: [(usize, &[&str]); 2] = [(1, &on("BELLWETHER_HOST=a")), (1, &on("BELLWETHER_HOST=b"))];
+        let outcome = MPIRUN.groups(&groups).expect_success();
+        assert_eq!(outcome.stdout, "closures: 2 tasks\n", "{outcome:#?}");
+    }
 }
 
 #[test]

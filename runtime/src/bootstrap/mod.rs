@@ -9,6 +9,7 @@ pub mod results;
 mod surroundings;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use self::launch::{Ended, Hooks, JobSpec, LaunchError, Membership, Outcome};
@@ -129,8 +130,19 @@ pub fn spawn_copies<T>(ranks: usize, settings: &Settings) -> Result<T> {
     // This process does nothing else from here on.
     spec.adopt = true;
     match job.supervise(spec) {
-        Ok(outcome) => std::process::exit(outcome.status()),
+        Ok(outcome) => end(outcome.status()),
         Err(error) => Err(Error::Start(error.to_string())),
+    }
+}
+
+/// Ends this process, which is no rank: functions that the program has registered for its exit would run without a world.
+fn end(status: i32) -> ! {
+    // What the program printed before its world started. Nobody is left to be told of an error.
+    let _ = std::io::stdout().flush();
+    // SAFETY: null names all streams of C, and `_exit` ends the process whatever its state.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(status)
     }
 }
 

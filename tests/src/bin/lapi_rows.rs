@@ -1,6 +1,6 @@
 //! Runs rows of LAPI's table between processes: `BELLWETHER_RANKS=2 lapi_rows l15`, or under `bellwether run -n 2` or mpirun. Several
-//! names, or the beginnings of names, run those rows in one job, `all` every row, `mix SEED SECONDS` the random mix of all calls,
-//! `losses`, under the launcher, a task that dies, `barrier`, `owes`, `sent`, `named` and `behind` one that leaves; the others
+//! names, or the beginnings of names, run those rows in one job, `all` every row, `closures` owned vectors and events, `mix SEED SECONDS` the
+//! random mix of all calls, `losses`, under the launcher, a task that dies, `barrier`, `owes`, `sent`, `named` and `behind` one that leaves; the others
 //! are of `APART`.
 
 use std::io::Write;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bellwether_runtime::vocabulary::lapi::Job;
 use bellwether_runtime::{Builder, World};
+use bellwether_tests::lapi::closures;
 use bellwether_tests::lapi::departures::{self, Owes, Told};
 use bellwether_tests::lapi::losses::{self, Death};
 use bellwether_tests::lapi::mix::{self, Until};
@@ -22,13 +23,14 @@ fn main() -> ExitCode {
     }
     match arguments.get(1).map(String::as_str) {
         Some("losses") => losses(),
-        Some("barrier") => left("barrier", |builder| departures::a_barrier_without_a_task(builder, None, say)),
+        Some("closures") => alone("closures", |builder| closures::programs(builder, say)),
+        Some("barrier") => alone("barrier", |builder| departures::a_barrier_without_a_task(builder, None, say)),
         Some("owes") => {
-            left("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None, say))
+            alone("owes", |builder| departures::what_a_task_owes(builder, Owes::Get, Told::Waiting, None, say))
         }
-        Some("sent") => left("sent", |builder| departures::what_a_task_sent_before_it_left(builder, false, say)),
-        Some("behind") => left("behind", |builder| departures::what_a_task_left_behind(builder, false, say)),
-        Some("named") => left("named", |builder| departures::a_counter_of_named_tasks(builder, false, say)),
+        Some("sent") => alone("sent", |builder| departures::what_a_task_sent_before_it_left(builder, false, say)),
+        Some("behind") => alone("behind", |builder| departures::what_a_task_left_behind(builder, false, say)),
+        Some("named") => alone("named", |builder| departures::a_counter_of_named_tasks(builder, false, say)),
         _ => {}
     }
     let all = arguments.get(1).is_some_and(|name| name == "all");
@@ -77,8 +79,8 @@ fn say(line: &str) {
     std::io::stdout().flush().expect("stdout is there");
 }
 
-/// A task leaves.
-fn left(name: &str, program: fn(Builder)) -> ! {
+/// A program that begins and ends its own job.
+fn alone(name: &str, program: fn(Builder)) -> ! {
     let _guard = watchdog::guard(name, LIMIT);
     program(World::builder());
     std::process::exit(0)

@@ -7,6 +7,8 @@
 //! - `unwrap` after one of these: ranks panic on the error that another rank causes.
 //! - `go on`: rank 1 asks rank 2 for a map that is dropped, and goes on. Rank 2 lives, and rank 3 fails.
 //! - `survive RANK [FOLDER]`: that rank is killed. The others go on, and each prints how many they are, and writes it to a file in FOLDER.
+//! - `stream`, of two ranks without a supervisor: rank 1 is killed while rank 0 gets messages without end, and waits with a limit. Rank 0
+//!   prints the error that ends its wait.
 //! - `again N`: starts N worlds in turn.
 //! - `copies N`: asks for N copies of this program; rank 0 prints how many came.
 
@@ -18,6 +20,7 @@ use bellwether::{DistHashMap, Error, World};
 fn main() -> bellwether::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let world = match &arguments[..] {
+        [_, how] if how == "stream" => return a_stream_beside_a_death(),
         [_, how, ranks] if how == "copies" => World::builder().ranks(ranks.parse().expect("a number")).start()?,
         [_, how, rank, folder @ ..] if how == "survive" => {
             return survive(rank.parse().expect("a number"), folder.first().map(Path::new));
@@ -101,6 +104,30 @@ fn go_on_without_a_map() -> bellwether::Result<()> {
     }
     world.barrier()?;
     world.finish()
+}
+
+/// Of four polls of rank 0 one delivers a message: its wait finds nothing for a moment, and never sleeps.
+fn a_stream_beside_a_death() -> bellwether::Result<()> {
+    let mut builder = World::builder();
+    let handler = builder.handler("a message of a stream", |_, _| {});
+    let world = builder.start()?;
+    let bell = world.bell()?;
+    if world.rank() == 1 {
+        bell.wait(1)?;
+        // SAFETY: plain numbers.
+        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+    }
+    bell.ring(1)?;
+    let mut polls = 0;
+    let ended = world.wait_until_for(Duration::from_secs(20), || {
+        polls += 1;
+        if polls % 4 == 0 {
+            world.try_send(world.rank(), handler, &[1; 8]).expect("there is room");
+        }
+        false
+    });
+    println!("rank 0: {}", ended.as_ref().expect_err("nobody ends it"));
+    ended
 }
 
 fn survive(victim: usize, folder: Option<&Path>) -> bellwether::Result<()> {

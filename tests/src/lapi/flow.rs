@@ -37,6 +37,58 @@ pub(super) fn flood(task: &Task) {
     });
 }
 
+/// Handlers send thousands of messages: each of the first ones is followed by 84, of which a handler sends four at a time.
+pub(super) fn spread(task: &Task) {
+    const LEVELS: u32 = 3;
+    const OF_EACH: usize = 1 + 4 + 16 + 64;
+    with(task, |handle, me, _, _| {
+        lock(&seen(handle)).calls.clear();
+        gfence(handle);
+        let n = place(handle).1;
+        let each = match (task.virtual_time, task.emulated) {
+            (true, _) => 2,
+            (_, true) => 2,
+            _ => task.times(12, 100),
+        };
+        for number in 0..each {
+            let inline = if number % 2 == 0 { super::handlers::INLINE } else { 0 };
+            for to in 0..n {
+                let root = ((me * n + to) * each + number) as u64;
+                let mode = super::handlers::SPREAD | THEN | inline;
+                let header = Header { mode, tag: LEVELS, address: root << 8 };
+                ok(send(handle, to, TAKE, &header, &[], [null(); 3]), "send");
+            }
+        }
+        let total = (n * n * each * OF_EACH) as u64;
+        loop {
+            let state = seen(handle);
+            gfence(handle);
+            let refused = lock(&state).done_codes.iter().find(|code| **code != codes::SUCCESS).copied();
+            assert_eq!(refused, None, "handlers may send");
+            // Without the lock: handlers run in the call.
+            let own = lock(&state).calls.len() as u64;
+            let came = all(handle, own);
+            crate::watchdog::at(format!("messages of handlers: {came:?} of {total}"));
+            let sum: u64 = came.iter().sum();
+            assert!(sum <= total, "{came:?} of {total}: something came twice");
+            if sum == total {
+                break;
+            }
+        }
+        gfence(handle);
+        let state = seen(handle);
+        let mut found = lock(&state);
+        let mut addresses: Vec<_> = found.calls.iter().map(|call| call.header.address).collect();
+        let came = addresses.len();
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), came, "once each");
+        found.calls.clear();
+        drop(found);
+        gfence(handle);
+    });
+}
+
 /// Lengths around what travels in one piece, by every call that moves data.
 pub(super) fn lengths(task: &Task) {
     with(task, |handle, me, next, before| {

@@ -57,6 +57,13 @@ pub(super) const POLL: u32 = 1 << 16;
 /// The header handler notes the first and the last byte of the place at `address`.
 pub(super) const NOTE: u32 = 1 << 17;
 
+/// The completion handler sends [`SPREAD_TO`] messages on, whose handlers do so too, as often as the tag says.
+pub(super) const SPREAD: u32 = 1 << 18;
+pub(super) const SPREAD_TO: u64 = 4;
+/// The lengths of their data.
+const SPREAD_LENGTHS: [usize; 5] = [0, 8, 100, 9000, 0];
+static SPREAD_DATA: [u8; 9000] = [7; 9000];
+
 /// The observations of one call of a header handler.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
@@ -277,6 +284,9 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
             codes.push(unsafe { raw::waitcntr(handle, &arrived, 1, std::ptr::null_mut()) });
         }
     }
+    if has(SPREAD) {
+        codes.extend((0..SPREAD_TO).map(|child| spread(handle, &own, child)));
+    }
     if has(POLL) {
         (0..10).for_each(|_| _ = super::get(handle, &Counter::new()));
     }
@@ -302,6 +312,20 @@ unsafe extern "C-unwind" fn done(handle: *mut Handle, parameter: *mut c_void) {
     seen.done.push((own.header.tag, data));
     seen.done_on.push(std::thread::current().id());
     seen.done_codes.extend(codes);
+}
+
+/// Sends the message with this number of those that the handler of a message sends on. All have different addresses.
+fn spread(handle: Handle, Parameter { header: parent, from, .. }: &Parameter, child: u64) -> i32 {
+    let (me, n) = super::place(handle);
+    // An inline handler may send to the source of its message only.
+    let to = if parent.mode & INLINE != 0 { *from } else { (me + child as usize) % n };
+    let inline = if child.is_multiple_of(2) { INLINE } else { 0 };
+    let tag = parent.tag - 1;
+    let mode = if tag == 0 { 0 } else { SPREAD | THEN | inline };
+    let (root, place) = (parent.address >> 8, parent.address & 255);
+    let header = Header { mode, tag, address: root << 8 | (SPREAD_TO * place + 1 + child) };
+    let data = &SPREAD_DATA[..SPREAD_LENGTHS[(place % 5) as usize]];
+    send(handle, to, TAKE, &header, data, [std::ptr::null(); 3])
 }
 
 /// The codes of calls that handlers may not make.

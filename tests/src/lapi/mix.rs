@@ -5,6 +5,7 @@
 //! found too.
 
 mod calls;
+mod events;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -18,6 +19,8 @@ use bellwether_runtime::vocabulary::lapi::raw::{
     self, CompletionHandler, Handle, ReturnInfo, Vector, rmw_op, transfer,
 };
 use bellwether_runtime::vocabulary::lapi::{Answer, Counter, HandlerContext, Landed, Lapi, codes};
+
+use events::{Events, Sender};
 
 use super::one_sided::Shared;
 use super::{all, gfence, ok, wait};
@@ -102,8 +105,10 @@ struct State {
     /// Messages that were sent to each task, and answers that it owes.
     sent: Box<[Sum]>,
     owed: Box<[Sum]>,
-    /// Increments of each task's target counter, and additions to its words.
+    /// Increments of each task's target counters, rings of its bell, and additions to its words.
     targets: Box<[Sum]>,
+    counted: Box<[Sum]>,
+    rung: Box<[Sum]>,
     added: Box<[Sum]>,
     wrong: Mutex<Vec<String>>,
     turns: AtomicU64,
@@ -125,6 +130,8 @@ impl State {
             sent: sums(),
             owed: sums(),
             targets: sums(),
+            counted: sums(),
+            rung: sums(),
             added: sums(),
             wrong: Mutex::default(),
             turns: AtomicU64::new(0),
@@ -132,7 +139,12 @@ impl State {
     }
 
     fn arrived(&self, from: usize, header: Header, bytes: &[u8]) {
-        self.check("a message", header.id, bytes, header.len as usize);
+        let stored = header.stored();
+        self.check("a message", header.id, &bytes[..stored], stored);
+        if bytes[stored..].iter().any(|byte| *byte != 0) {
+            let why = format!("message {:#x}: more than {stored} of {} bytes were stored", header.id, header.len);
+            super::handlers::locked(&self.wrong).push(why);
+        }
         self.came[from].add(header.id);
     }
 
@@ -159,6 +171,21 @@ struct Header {
     id: u64,
 }
 
+impl Header {
+    /// The bytes that the target has stored.
+    fn stored(self) -> usize {
+        self.len as usize / if self.mode & SHORT != 0 { 2 } else { 1 }
+    }
+
+    fn bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.mode.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.len.to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.id.to_ne_bytes());
+        bytes
+    }
+}
+
 const IN_PLACE: u32 = 1;
 const INLINE: u32 = 4;
 const LOCAL: u32 = 8;
@@ -166,6 +193,8 @@ const ANSWER: u32 = 16;
 const MAY_DROP: u32 = 32;
 /// The data goes nowhere, though there is a place.
 const BURY: u32 = 64;
+/// Half of the data goes nowhere.
+const SHORT: u32 = 128;
 
 /// Indexes of handlers, the same at every task.
 const TAKE: usize = 2;
@@ -212,6 +241,7 @@ unsafe extern "C-unwind" fn take(
     }
     let mut memory = vec![0; len];
     let start = memory.as_mut_ptr();
+    info.bytes = header.stored() as u64;
     info.ret_flags = match header.mode {
         mode if mode & LOCAL != 0 => raw::LOCAL_STATE,
         mode if mode & INLINE != 0 => raw::SEND_REPLY,
@@ -329,10 +359,18 @@ struct Worker<'a> {
     fences: bool,
 }
 
+/// A function for an event at the origin, and its parameter.
+type Function = (Option<raw::SendHandler>, *mut c_void);
+
 impl Worker<'_> {
     fn id(&mut self) -> u64 {
         self.serial += 1;
-        (self.me as u64) << 56 | (self.number as u64) << 48 | self.serial
+        Worker::number(self.me, self.number, self.serial)
+    }
+
+    /// The number of a message of a worker.
+    fn number(task: usize, worker: usize, serial: u64) -> u64 {
+        (task as u64) << 56 | (worker as u64) << 48 | serial
     }
 
     /// A random choice of counters: the target's, ours, and whether a fence has to free the source.
@@ -355,6 +393,15 @@ impl Worker<'_> {
         chosen
     }
 
+    /// By chance, a function in place of an origin counter, or neither.
+    fn function(&mut self) -> Function {
+        if self.random.chance(2) {
+            return (None, null_mut());
+        }
+        self.expected[0] += 1;
+        (Some(sent), (&raw const self.origin).cast_mut().cast())
+    }
+
     /// Where this worker may write at another task.
     fn slot(&self, to: usize) -> u64 {
         self.tables.slots[to] + (SLOT * (self.me * WORKERS + self.number)) as u64
@@ -362,8 +409,9 @@ impl Worker<'_> {
 
     fn message(&mut self, to: usize) {
         let (id, len) = (self.id(), self.random.len(self.most));
-        let kind = self.random.below(9);
+        let kind = self.random.below(10);
         let mode = match kind {
+            9 => SHORT,
             8 => BURY,
             0 => IN_PLACE,
             1 | 2 => LOCAL,
@@ -467,6 +515,8 @@ impl Worker<'_> {
         let (uhdr, uhdr_len) = (std::ptr::from_ref(&header), size_of::<Header>() as u32);
         let code = if self.random.chance(2) {
             let mut vector = vector;
+            // Runs in place of the counter.
+            let shdlr = (!origin.is_null() && self.random.chance(2)).then_some(sent as raw::SendHandler);
             let what = transfer::Amv {
                 kind: transfer::AMV,
                 flags: 0,
@@ -474,11 +524,11 @@ impl Worker<'_> {
                 hdr_hdl: TAKE_VECTOR as i64,
                 uhdr_len,
                 uhdr: uhdr.cast_mut().cast(),
-                shdlr: None,
-                sinfo: null_mut(),
+                shdlr,
+                sinfo: origin.cast_mut().cast(),
                 org_vec: &mut vector,
                 tgt_cntr: target as i64,
-                org_cntr: origin.cast_mut(),
+                org_cntr: if shdlr.is_some() { null_mut() } else { origin.cast_mut() },
                 cmpl_cntr: completion.cast_mut(),
             };
             calls::xfer(self.handle, &what)
@@ -556,34 +606,52 @@ impl Worker<'_> {
     }
 }
 
-/// Runs the mix as one task of the job that `builder` describes. The data of messages has up to `most` bytes. Returns rounds, and messages
-/// that came to this task.
-pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time: bool) -> (usize, u64) {
-    let lapi = Lapi::start(builder).expect("starts");
-    // SAFETY: no handler of the mix waits, and `finish` ends the handle.
-    let (handle, me, n) = (unsafe { lapi.handle() }, lapi.rank(), lapi.size());
-    let state = Arc::new(State::new(n));
-    super::handlers::locked(&STATES).get_or_insert_default().insert(handle, Arc::clone(&state));
+/// Rounds with one handle. Then `Term` ends it, and `Init` makes another.
+const ROUNDS: usize = 2;
+
+/// Makes `state` known to the handlers of the handle, and sets these. Returns the handle.
+fn prepare(lapi: &Lapi, state: &Arc<State>) -> Handle {
+    // SAFETY: no handler of the mix waits, and the job's own calls end the handle.
+    let handle = unsafe { lapi.handle() };
+    super::handlers::locked(&STATES).get_or_insert_default().insert(handle, Arc::clone(state));
     for (index, handler) in
         [(TAKE, take as *const ()), (TAKE_ANSWER, take_answer as *const ()), (TAKE_VECTOR, take_vector as *const ())]
     {
         // SAFETY: handlers of this module.
         ok(unsafe { raw::addr_set(handle, handler as usize, index as i32) }, "addr_set");
     }
-    let own = Arc::clone(&state);
+    let own = Arc::clone(state);
     let closure = lapi.handler(CLOSURE, move |_, announced| {
         // SAFETY: every user header here is a `Header`.
         let header = unsafe { announced.header().as_ptr().cast::<Header>().read_unaligned() };
-        let own = Arc::clone(&own);
+        // Taken here, or later.
+        let taken = announced.data().filter(|_| header.id % 3 == 0);
+        if let Some(data) = taken {
+            own.arrived(announced.from(), header, data);
+        }
+        let (own, is_taken) = (Arc::clone(&own), taken.is_some());
         let then = move |context: &HandlerContext<'_>, landed: Landed| {
             let (from, uhdr) = (landed.from(), landed.header().to_vec());
-            own.arrived(from, header, &landed.into_vec());
+            if !is_taken {
+                own.arrived(from, header, &landed.into_vec());
+            }
             context.send(from, TAKE_ANSWER, &uhdr, &[]).expect("an answer");
         };
-        let answer = Answer::vec(Vec::new());
+        let answer = if is_taken { Answer::discard() } else { Answer::vec(Vec::new()) };
         if header.id % 2 == 0 { answer.then(then) } else { answer.then_inline(then) }
     });
     closure.expect("an index of the table");
+    handle
+}
+
+/// Runs the mix as one task of the job that `builder` describes. The data of messages has up to `most` bytes. Returns rounds, and messages
+/// that came to this task.
+pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time: bool) -> (usize, u64) {
+    let mut lapi = Lapi::start(builder).expect("starts");
+    let (me, n) = (lapi.rank(), lapi.size());
+    let state = Arc::new(State::new(n));
+    let mut handle = prepare(&lapi, &state);
+    let mut events = Events::new(&lapi, [0; 2]);
     let slots = Shared::new(SLOT * WORKERS * n);
     let target = Counter::new();
     // Eight bytes, and four.
@@ -598,10 +666,13 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
         words: all(handle, words.as_ptr() as u64),
     };
     let mut serials = vec![0; workers];
+    let mut next = Worker::number(me, WORKERS, 1);
     let began = Instant::now();
     let mut rounds = 0;
     let mut messages;
     loop {
+        let once = events.once(&lapi);
+        gfence(handle);
         // Only calls make progress in every other round, chosen by each task for itself. Simulated tasks are always so.
         if !virtual_time {
             let interrupts = mixed(seed ^ mixed((rounds * 1000 + me) as u64)) as i32 & 1;
@@ -627,13 +698,24 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
             worker.run(if virtual_time { 30 } else { 200 });
             *serial = worker.serial;
         };
+        let mut sender = Sender {
+            lapi: &lapi,
+            handle,
+            state: &state,
+            events: &mut events,
+            random: Random(mixed(seed ^ mixed((rounds * 1000 + me * 10 + WORKERS) as u64))),
+            next: &mut next,
+            most,
+        };
         if virtual_time {
             run(0, &mut serials[0]);
+            sender.run(5, once);
         } else {
             std::thread::scope(|scope| {
                 for (number, serial) in serials.iter_mut().enumerate() {
                     scope.spawn(move || run(number, serial));
                 }
+                sender.run(40, once);
             });
         }
         gfence(handle);
@@ -647,6 +729,8 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
             counts.into_iter().zip(hashes).map(|(count, hash)| [count, hash]).collect()
         };
         let (expected, increments, added) = (of(&state.sent), of(&state.targets), of(&state.added));
+        let total = |sums: &[Sum]| of(sums).iter().map(|sum| sum[0]).sum::<u64>();
+        let signals = [total(&state.counted), total(&state.rung)];
         // A gfence waits for data, and not for handlers.
         loop {
             let came: Vec<_> = state.came.iter().map(Sum::value).collect();
@@ -654,12 +738,15 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
             let owed: Vec<_> = state.owed.iter().map(Sum::value).collect();
             let moved = target.value() as u64;
             let moves: u64 = increments.iter().map(|sum| sum[0]).sum();
+            let signalled = events.came(&lapi);
             watchdog::at(format!(
-                "mix, round {rounds}: {came:?} of {expected:?}, answers {answers:?} of {owed:?}, {moved} of {moves}"
+                "mix, round {rounds}: {came:?} of {expected:?}, answers {answers:?} of {owed:?}, {moved} of {moves}, \
+                 {signalled:?} of {signals:?}"
             ));
             let over = |now: &[[u64; 2]], end: &[[u64; 2]]| now.iter().zip(end).any(|(now, end)| now[0] > end[0]);
             assert!(!over(&came, &expected) && !over(&answers, &owed) && moved <= moves, "something came twice");
-            let done = came == expected && answers == owed && moved == moves;
+            assert!(!over(&[signalled], &[signals]) && signalled[1] <= signals[1], "an event came twice");
+            let done = came == expected && answers == owed && moved == moves && signalled == signals;
             let wrong = super::handlers::locked(&state.wrong).clone();
             assert!(wrong.is_empty(), "seed {seed}, round {rounds}: {wrong:?}");
             if all(handle, done.into()).iter().all(|done| *done == 1) {
@@ -679,6 +766,13 @@ pub fn run(builder: Builder, seed: u64, until: Until, most: usize, virtual_time:
         // Task 0 decides.
         if all(handle, over.into())[0] == 1 {
             break;
+        }
+        if rounds.is_multiple_of(ROUNDS) {
+            watchdog::at("Term and Init");
+            lapi.restart().expect("another handle");
+            super::handlers::locked(&STATES).get_or_insert_default().remove(&handle);
+            handle = prepare(&lapi, &state);
+            events = Events::new(&lapi, signals);
         }
     }
     assert_eq!(codes::SUCCESS, raw::gfence(handle));

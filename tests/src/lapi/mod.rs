@@ -1,6 +1,7 @@
 //! The rows of LAPI's table, each a program that every task runs.
 
 mod basics;
+pub mod closures;
 pub mod departures;
 pub mod ends;
 mod fences;
@@ -119,6 +120,7 @@ pub const ROWS: &[(&str, Row)] = &[
     ("l64_msg_string_knows_every_code", basics::l64),
     ("l65_calls_may_come_from_several_threads", basics::l65),
     ("floods_from_every_task_and_from_handlers_end", flow::flood),
+    ("floods_that_handlers_spread_end", flow::spread),
     ("lengths_around_what_travels_in_one_piece", flow::lengths),
     ("a_panic_of_a_header_handler_is_told_at_both_ends", panics::a_panic),
     ("a_panic_of_a_completion_handler_is_told_with_its_place", panics::a_late_panic),
@@ -209,6 +211,7 @@ macro_rules! lapi_row_tests {
             l64_msg_string_knows_every_code
             l65_calls_may_come_from_several_threads
             floods_from_every_task_and_from_handlers_end
+            floods_that_handlers_spread_end
             lengths_around_what_travels_in_one_piece
             a_panic_of_a_header_handler_is_told_at_both_ends
             a_panic_of_a_completion_handler_is_told_with_its_place

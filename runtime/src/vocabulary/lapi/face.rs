@@ -1,5 +1,6 @@
 //! Active messages with closures and owned buffers.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -181,17 +182,40 @@ impl Lapi {
     /// # Panics
     /// If a handler panics that runs meanwhile: at the end, when the job has finished.
     pub fn finish(self) -> Result<()> {
+        let (ended, panic) = self.end();
+        let finished = ended.and_then(|()| self.job.finish());
+        panic.map_or(finished, |panic| resume_unwind(panic))
+    }
+
+    /// Waits as [`Lapi::finish`] does, ends the handle, and makes another one of the same job: `LAPI_Term`, and `LAPI_Init` again. Collective.
+    /// Handlers, target events, bells and settings were those of the old handle. A task may send as soon as it has returned: put a fence
+    /// between new handlers and their first messages.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the text of a code of [`raw::term`](super::raw::term) or [`Job::init`]. Then there is no handle, and
+    /// calls fail with [`codes::HNDL_INVALID`].
+    ///
+    /// # Panics
+    /// If a handler panics that runs meanwhile: at the end, when there is a new handle.
+    pub fn restart(&mut self) -> Result<()> {
+        let (ended, panic) = self.end();
+        let begun = ended.and_then(|()| self.job.init().map_err(|code| failed("starting LAPI", code)));
+        let begun = begun.map(|handle| self.handle = handle);
+        panic.map_or(begun, |panic| resume_unwind(panic))
+    }
+
+    /// Ends the handle. Returns the first panic of a handler that ran meanwhile, too.
+    fn end(&self) -> (Result<()>, Option<Box<dyn Any + Send>>) {
         let mut panic = None;
         let ended = loop {
-            // Make the call again, which resumes it: the other tasks wait for this one, and the job ends with this value.
+            // Make the call again, which resumes it: the other tasks wait for this one, and the handle ends with this value.
             match catch_unwind(AssertUnwindSafe(|| super::raw::term(self.handle))) {
                 Ok(codes::TGT_PURGED) => {}
                 Ok(code) => break as_result(code),
                 Err(caught) => panic = panic.or(Some(caught)),
             }
         };
-        let finished = ended.map_err(|Code(code)| failed("ending LAPI", code)).and_then(|()| self.job.finish());
-        panic.map_or(finished, |panic| resume_unwind(panic))
+        (ended.map_err(|Code(code)| failed("ending LAPI", code)), panic)
     }
 }
 

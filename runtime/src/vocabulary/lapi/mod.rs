@@ -31,7 +31,7 @@
 //! | L46 | `Amsendv`, `Putv`, `Getv`: lists, strided places, lists of different shapes | [`raw::amsendv`], [`raw::putv`], [`raw::getv`] |
 //! | L52 | `Address_init64` | [`raw::address_init`] |
 //! | L53 | `Addr_set`, `Addr_get` | [`raw::addr_set`], [`raw::addr_get`] |
-//! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`] |
+//! | L55, L56 | `Init`, `Term`, and `Init` again | [`raw::init`], [`raw::term`], [`Lapi::restart`] |
 //! | L57, L58 | `Qenv`, `Senv` of `ERROR_CHK`, `TIMEOUT`, `INTERRUPT_SET` and `ACK_THRESHOLD` | [`raw::qenv`], [`raw::senv`] |
 //! | L59 | interrupt mode, the default, and polling mode | [`raw::query::INTERRUPT_SET`] |
 //! | L60 | `Probe` | [`raw::probe`] |

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use bellwether_runtime::vocabulary::lapi::raw::{self, Handle, Vector, msg_status, rmw_op, transfer};
 use bellwether_runtime::vocabulary::lapi::{Counter, codes};
 
-use super::{Header, IN_PLACE, SLOT, Shared, TAKE, Worker, data, index, mixed, ok, take, wait};
+use super::{Header, IN_PLACE, SLOT, Shared, TAKE, Worker, data, index, mixed, ok, sent, take, wait};
 
 /// An index that a worker sets; each worker its own.
 const SPARE: i32 = 40;
@@ -40,6 +40,12 @@ fn mutable(counter: &Counter) -> *mut Counter {
     std::ptr::from_ref(counter).cast_mut()
 }
 
+/// A completion handler of a get: adds one.
+unsafe extern "C-unwind" fn here(_: *mut Handle, parameter: *mut c_void) {
+    // SAFETY: the counter of a get, whose worker waits for it.
+    unsafe { &*parameter.cast::<Counter>() }.increment();
+}
+
 pub(super) fn xfer<T>(handle: Handle, what: &T) -> i32 {
     // SAFETY: callers give a member of the union with its type, and what it names stays until it is done.
     unsafe { raw::xfer(handle, std::ptr::from_ref(what).cast()) }
@@ -66,6 +72,7 @@ impl Worker<'_> {
             let [mut own, mut other] = self.places(here, there, len);
             self.put_vector(to, &mut own.vector(), &mut other.vector(), done, by_xfer)
         } else if by_xfer {
+            let (shdlr, sinfo) = self.function();
             let what = transfer::Put {
                 kind: transfer::PUT,
                 flags: 0,
@@ -73,8 +80,8 @@ impl Worker<'_> {
                 tgt_addr: there as i64,
                 org_addr: here as *mut c_void,
                 len: len as u64,
-                shdlr: None,
-                sinfo: null_mut(),
+                shdlr,
+                sinfo,
                 tgt_cntr: target as i64,
                 org_cntr: null_mut(),
                 cmpl_cntr: mutable(done),
@@ -88,18 +95,19 @@ impl Worker<'_> {
         ok(code, "a put");
     }
 
-    fn put_vector(&self, to: usize, own: &mut Vector, there: &mut Vector, done: &Counter, by_xfer: bool) -> i32 {
+    fn put_vector(&mut self, to: usize, own: &mut Vector, there: &mut Vector, done: &Counter, by_xfer: bool) -> i32 {
         let target = self.tables.targets[to] as *const Counter;
         if !by_xfer {
             // SAFETY: as of `put`; the description is this call's.
             return unsafe { raw::putv(self.handle, to as u32, there, own, target, std::ptr::null(), done) };
         }
+        let (shdlr, sinfo) = self.function();
         let what = transfer::Putv {
             kind: transfer::PUTV,
             flags: 0,
             tgt: to as u32,
-            shdlr: None,
-            sinfo: null_mut(),
+            shdlr,
+            sinfo,
             org_vec: own,
             tgt_vec: std::ptr::from_mut(there).cast(),
             tgt_cntr: target as i64,
@@ -109,6 +117,12 @@ impl Worker<'_> {
         xfer(self.handle, &what)
     }
 
+    /// What moves `moved` when data has arrived: a completion handler, or the get itself.
+    fn arrival(&mut self, moved: &Counter) -> (Option<raw::CompletionHandler>, *mut c_void, *mut Counter) {
+        let counter = mutable(moved);
+        if self.random.chance(2) { (Some(here), counter.cast(), null_mut()) } else { (None, null_mut(), counter) }
+    }
+
     /// Gets `len` bytes at `there` to `here`, in one of four ways.
     pub(super) fn get(&mut self, to: usize, here: u64, there: u64, len: usize, moved: &Counter) {
         let by_xfer = self.random.chance(2);
@@ -116,6 +130,7 @@ impl Worker<'_> {
             let [mut own, mut other] = self.places(here, there, len);
             self.get_vector(to, &mut own.vector(), &mut other.vector(), moved, by_xfer)
         } else if by_xfer {
+            let (chndlr, cinfo, org_cntr) = self.arrival(moved);
             let what = transfer::Get {
                 kind: transfer::GET,
                 flags: 0,
@@ -124,9 +139,9 @@ impl Worker<'_> {
                 org_addr: here as *mut c_void,
                 len: len as u64,
                 tgt_cntr: 0,
-                org_cntr: mutable(moved),
-                chndlr: None,
-                cinfo: null_mut(),
+                org_cntr,
+                chndlr,
+                cinfo,
             };
             xfer(self.handle, &what)
         } else {
@@ -137,11 +152,12 @@ impl Worker<'_> {
         ok(code, "a get");
     }
 
-    fn get_vector(&self, to: usize, own: &mut Vector, there: &mut Vector, moved: &Counter, by_xfer: bool) -> i32 {
+    fn get_vector(&mut self, to: usize, own: &mut Vector, there: &mut Vector, moved: &Counter, by_xfer: bool) -> i32 {
         if !by_xfer {
             // SAFETY: as of `get`; the description is this call's.
             return unsafe { raw::getv(self.handle, to as u32, there, own, std::ptr::null(), moved) };
         }
+        let (chndlr, cinfo, org_cntr) = self.arrival(moved);
         let what = transfer::Getv {
             kind: transfer::GETV,
             flags: 0,
@@ -149,9 +165,9 @@ impl Worker<'_> {
             org_vec: own,
             tgt_vec: std::ptr::from_mut(there).cast(),
             tgt_cntr: 0,
-            org_cntr: mutable(moved),
-            chndlr: None,
-            cinfo: null_mut(),
+            org_cntr,
+            chndlr,
+            cinfo,
         };
         xfer(self.handle, &what)
     }
@@ -212,6 +228,10 @@ impl Worker<'_> {
                 true => (operands.as_ptr().cast(), (&raw mut long).cast()),
                 false => (shorts.as_ptr().cast(), (&raw mut short).cast()),
             };
+            let (shdlr, sinfo): super::Function = match self.random.chance(2) {
+                true => (Some(sent), mutable(&done).cast()),
+                false => (None, null_mut()),
+            };
             let what = transfer::Rmw {
                 kind: transfer::RMW,
                 op,
@@ -220,9 +240,9 @@ impl Worker<'_> {
                 tgt_var: word as i64,
                 in_val: input.cast_mut(),
                 prev_tgt_val: result,
-                org_cntr: mutable(&done),
-                shdlr: None,
-                sinfo: null_mut(),
+                org_cntr: if shdlr.is_some() { null_mut() } else { mutable(&done) },
+                shdlr,
+                sinfo,
             };
             xfer(handle, &what)
         } else {
@@ -281,6 +301,9 @@ impl Worker<'_> {
             ok(raw::addr_get(handle, &mut place, spare), "addr_get");
             assert_eq!(place, address);
             ok(raw::qenv(handle, raw::query::NUM_TASKS, &mut value), "qenv");
+            let mut text = [0xFFu8; 200];
+            ok(raw::msg_string(codes::TGT_PURGED, text.as_mut_ptr(), text.len()), "msg_string");
+            assert!(text.starts_with(b"The target task is purged"), "{}", String::from_utf8_lossy(&text));
         }
         assert_eq!(value as usize, self.state.n);
         ok(raw::probe(handle), "probe");
