@@ -55,12 +55,14 @@ fn a_panic_of_what_an_event_holds_is_told_after_that_of_a_handler() {
 /// The panic of a handler comes out of `finish` when the job has ended: the other task does not find this one lost.
 #[test]
 fn a_panic_out_of_finish_comes_when_the_job_has_finished() {
-    let panics = AtomicUsize::new(0);
+    let (panics, begin) = (AtomicUsize::new(0), Barrier::new(2));
     let ran = Threads::new(2).deadline(Duration::from_secs(60)).build(|builder| {
         let lapi = Lapi::start(builder).expect("starts");
         assert_eq!(raw::senv(lapi.number(), raw::query::INTERRUPT_SET, 0), codes::SUCCESS);
         lapi.handler(1, |_, _| -> Answer { panic!("it is not wanted") }).expect("an index of the table");
         lapi.gfence().expect("both have the handler");
+        // A message that came while task 0 is still in that call would be told by a code.
+        begin.wait();
         let is_origin = lapi.rank() == 1;
         if is_origin {
             lapi.message(0, 1).send().expect("sends");
