@@ -17,7 +17,7 @@ impl MappedSegments {
     pub(crate) fn in_heaps(&self, rank: usize, address: usize, len: usize) -> Option<(usize, usize)> {
         let (slot, offset) = self.slot_of(rank, address)?;
         let start = offset.checked_sub(self.layout.heap)?;
-        // Heaps grow together; those of other hosts tell no sizes here.
+        // Heaps grow by the same allocations, and what all ranks have lies below every end; those of other hosts tell no sizes here.
         let known = if self.job.is_here(slot) { slot } else { self.rank };
         let committed = self.node.status(known).heap_committed.load(Ordering::Acquire) as usize;
         (start.checked_add(len)? <= committed).then_some((slot, offset))

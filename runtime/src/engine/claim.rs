@@ -33,13 +33,34 @@ impl Claim {
 }
 
 impl Engine {
-    /// Tells rank 0 which blocks were dropped here. Operations on them may be in flight: the exchange that follows waits for these
-    /// and for the rings, before rank 0 counts.
+    /// Tells rank 0 which blocks were dropped here, when nothing of this rank is in flight to them: rank 0 may give their memory to an
+    /// allocation that is under way.
     ///
     /// # Errors
     /// [`Error::PeerLost`].
     pub(crate) fn hand_back(&self) -> Result<()> {
+        let dropped = self.take_dropped()?;
+        if !dropped.is_empty() {
+            self.quiet("allocation")?;
+        }
+        self.tell_dropped(dropped)
+    }
+
+    /// The blocks that were dropped here, of which rank 0 has to be told. Contexts have nothing in flight to them; this rank's own
+    /// operations may be.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn take_dropped(&self) -> Result<Vec<usize>> {
         self.quiet_contexts("allocation")?;
-        self.blocks.take_released().into_iter().try_for_each(|offset| self.remote_ring(0, offset))
+        Ok(self.blocks.take_released())
+    }
+
+    /// Tells rank 0 of them. The rings may be in flight afterwards.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`].
+    pub(crate) fn tell_dropped(&self, dropped: Vec<usize>) -> Result<()> {
+        dropped.into_iter().try_for_each(|offset| self.remote_ring(0, offset))
     }
 }

@@ -16,9 +16,9 @@ pub(crate) const STATICS: u32 = 1;
 impl MappedSegments {
     /// The heap of `rank`: its first address there, and the bytes that are backed.
     pub(crate) fn heap(&self, rank: usize) -> Found {
-        // Heaps grow together, so this rank's size stands for that of a rank on another host.
+        // Heaps grow by the same allocations, so this rank's size stands for that of a rank on another host.
         let known = if self.job.is_here(rank) { rank } else { self.rank };
-        // Acquire pairs with the Release in `World::back`: the bytes are backed.
+        // Acquire pairs with the Release in `Allocator::back`: the bytes are backed.
         let len = self.node.status(known).heap_committed.load(Ordering::Acquire) as usize;
         let slot = self.job.base(rank).wrapping_add(rank << self.node.stride_log2());
         Found { start: slot.wrapping_add(self.layout.heap), len }

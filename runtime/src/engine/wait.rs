@@ -277,7 +277,9 @@ impl Engine {
             }
             // Without a pause the processor runs loads of the next rounds ahead, and throws all of them away when the line of one
             // arrives: a put with a bell took 1.3 times as long.
-            std::hint::spin_loop();
+            if idle > 0 {
+                std::hint::spin_loop();
+            }
         }
         Ok(false)
     }

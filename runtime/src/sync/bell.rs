@@ -33,7 +33,7 @@ pub struct Words {
     used: usize,
     /// Rings so far at each rank, where no other rank writes this rank's word; else empty. A ring stores the next count and does
     /// not load the word first: the load would fetch the line from the waiting rank once more than the store does.
-    rung: Box<[Cell<u64>]>,
+    sent: Box<[Cell<u64>]>,
 }
 
 /// Bytes of the words of a bell.
@@ -68,8 +68,8 @@ impl Words {
         // SAFETY: the words that the caller guarantees.
         let here = unsafe { engine.node.slot(engine.rank).add(offset).cast() };
         let (stride, reach) = (1 << engine.node.stride_log2(), engine.routes.processor_atomics());
-        let rung = vec![Cell::new(0); if alone { engine.size } else { 0 }].into();
-        Words { mine, here, stride, reach, offset, used, rung }
+        let sent = vec![Cell::new(0); if alone { engine.size } else { 0 }].into();
+        Words { mine, here, stride, reach, offset, used, sent }
     }
 
     /// Adds one at `rank`. A rank that sees the count sees everything that this rank has put there before.
@@ -79,15 +79,15 @@ impl Words {
     #[inline(always)]
     #[track_caller]
     pub fn ring(&self, engine: &Engine, rank: usize) -> Result<()> {
-        // SAFETY: for a rank in `reach`, which those of `rung` are, a live word, as the caller of `new` guarantees.
+        // SAFETY: for a rank in `reach`, which those of `sent` are, a live word, as the caller of `new` guarantees.
         let word = || unsafe { AtomicU64::from_ptr(self.mine.wrapping_byte_add(rank * self.stride)) };
         // Each Release pairs with the Acquire load in `count`.
-        if let Some(rung) = self.rung.get(rank) {
-            let count = rung.get() + 1;
+        if let Some(sent) = self.sent.get(rank) {
+            let count = sent.get() + 1;
             word().store(count, Ordering::Release);
             // Behind the store. Between it and the store of the data that it announces, a store to memory of this rank's own would
             // delay the one until the other has its line.
-            rung.set(count);
+            sent.set(count);
         } else if rank < self.reach {
             word().fetch_add(1, Ordering::Release);
         } else {

@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::context::Context;
 use super::head::{Head, Kind};
-use super::{Min, Pending, Team, allreduce, barrier, broadcast};
+use super::{Min, Pending, Team, allreduce, broadcast};
 use crate::error::Result;
 
 /// What each rank does in it.
@@ -17,7 +17,13 @@ pub(crate) trait Allocation: 'static {
     /// What the program gets.
     type Made: 'static;
 
-    /// Takes memory, at rank 0 alone, when no rank has anything in flight to memory that it has dropped before.
+    /// Tells rank 0 of the memory that this rank has dropped before the call. This rank has nothing in flight.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerLost`].
+    fn hand_back(&mut self) -> Result<()>;
+
+    /// Takes memory, at rank 0 alone, when all have entered with the same arguments.
     fn take(&mut self) -> Self::Place;
 
     /// Backs this rank's part of it. Whether it could.
@@ -31,13 +37,17 @@ pub(crate) trait Allocation: 'static {
 const NOBODY: u64 = u64::MAX;
 
 impl Team {
-    /// Begins an allocation of `len` elements, of this team, which is that of all ranks. An error of [`Allocation::made`] does not
-    /// break the team.
+    /// Begins an allocation of `len` elements, of this team, which is that of all ranks; or, as all members learn, refuses it for the reason
+    /// given. An error of [`Allocation::made`] does not break the team.
     #[track_caller]
-    pub(crate) fn allocate_async<T: 'static, A: Allocation>(&self, len: usize, allocation: A) -> Pending<A::Made> {
+    pub(crate) fn allocate_async<T: 'static, A: Allocation>(
+        &self,
+        len: usize,
+        allocation: std::result::Result<A, String>,
+    ) -> Pending<A::Made> {
         let (context, kind) = (Rc::clone(&self.shared.context), Kind::Allocate);
         self.shared.post(kind.doing(), async move {
-            let mut allocation = allocation;
+            let mut allocation = allocation.map_err(|why| context.refuse(kind.doing(), why))?;
             let steps = steps(&context, &mut allocation);
             let (place, without) = context.collective(Head::new::<T>(kind, len), type_name::<T>(), steps).await?;
             allocation.made(place, without)
@@ -46,10 +56,12 @@ impl Team {
 }
 
 async fn steps<A: Allocation>(context: &Context, allocation: &mut A) -> Result<(A::Place, Option<usize>)> {
-    // As in a barrier: what this rank has in flight is in effect before the others see that it has entered.
+    // What is in flight to memory that this rank has dropped is in effect before rank 0 hears of the drop, and that before rank 0 takes memory.
     context.hub.quiet(Kind::Allocate.doing()).await?;
-    barrier::enter(context).await?;
-    context.met();
+    allocation.hand_back()?;
+    context.hub.quiet(Kind::Allocate.doing()).await?;
+    // Unlike a barrier's, its messages carry the arguments: rank 0 takes nothing for a call that fails because these differ.
+    allreduce::allreduce(context, &mut [0u64], &Min).await?;
     let mut place = [if context.rank == 0 { allocation.take() } else { Zeroable::zeroed() }];
     broadcast::broadcast(context, 0, &mut place).await?;
     let mut without = [if allocation.back(place[0]) { NOBODY } else { context.rank as u64 }];

@@ -35,18 +35,18 @@ struct Books {
     heap: Heap,
     numbers: Numbers,
     /// Where blocks begin that rank 0 has taken and not yet zeroed: the line before each still counts the drops of an earlier block.
-    not_backed: Vec<usize>,
+    unzeroed: Vec<usize>,
 }
 
 impl Books {
     fn give_back(&mut self, start: usize) {
         self.heap.give_back(start);
         self.numbers.take_back(start);
-        self.note_backed(start);
+        self.note_zeroed(start);
     }
 
-    fn note_backed(&mut self, start: usize) {
-        self.not_backed.retain(|other| *other != start);
+    fn note_zeroed(&mut self, start: usize) {
+        self.unzeroed.retain(|other| *other != start);
     }
 }
 
@@ -54,7 +54,7 @@ impl Allocator {
     pub(super) fn new(engine: &Engine) -> Allocator {
         let room = engine.layout.heap_len;
         let limit = engine.settings.heap_limit.unwrap_or(room).min(room) / LINE * LINE;
-        let books = || Books { heap: Heap::new(limit), numbers: Numbers::default(), not_backed: Vec::new() };
+        let books = || Books { heap: Heap::new(limit), numbers: Numbers::default(), unzeroed: Vec::new() };
         Allocator { books: (engine.rank == 0).then(books), limit, committed: 0 }
     }
 }
@@ -74,7 +74,7 @@ impl Allocator {
         let place = |total| books.heap.take_before(total, LINE, LINE, align);
         if let Some(offset) = bytes.checked_add(LINE).and_then(place) {
             let (number, allocation) = books.numbers.give(offset);
-            books.not_backed.push(offset);
+            books.unzeroed.push(offset);
             answer = Answer { offset: offset as u64, number: number as u64, allocation, ..answer };
         }
         answer
@@ -115,7 +115,7 @@ impl Allocator {
             unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
         }
         if let Some(books) = &mut self.books {
-            books.note_backed(from);
+            books.note_zeroed(from);
         }
         Ok(())
     }
@@ -158,8 +158,7 @@ impl Answer {
 
 /// The error where `rank` has no memory for its part.
 #[cold]
-pub(super) fn not_backed(engine: &Engine, rank: usize, bytes: usize) -> Error {
-    let operation = engine.calls.current().and_then(|call| call.name).unwrap_or("an allocation");
+pub(super) fn no_memory_at(rank: usize, bytes: usize, operation: &str) -> Error {
     Error::Agreed { rank, why: format!("{operation}: no memory for {bytes} bytes") }
 }
 
@@ -301,7 +300,8 @@ impl World {
         if let Some(rank) = failed {
             self.allocator.borrow_mut().give_back(start);
             backed?;
-            return Err(not_backed(&self.engine, rank, bytes));
+            let operation = self.engine.calls.current().and_then(|call| call.name).unwrap_or("an allocation");
+            return Err(no_memory_at(rank, bytes, operation));
         }
         // Every rank has backed as much, as all have just said.
         self.heaps.note_backed()(start + LINE + bytes);
@@ -336,7 +336,7 @@ fn reclaim(engine: &Engine, books: &mut Books) {
     let dropped: Vec<usize> = books
         .heap
         .taken()
-        .filter(|start| !books.not_backed.contains(start))
+        .filter(|start| !books.unzeroed.contains(start))
         // Pairs with the Release in `Block::drop`.
         .filter(|start| drops(engine, heap + start + LINE).load(Ordering::Acquire) == engine.size as u64)
         .collect();
@@ -382,7 +382,7 @@ mod tests {
                 [(); 3].map(|()| allocator.take(world.engine(), 64, super::LINE).start().expect("there is room"));
             allocator.back(world.engine(), taken[1], taken[1] + 2 * super::LINE).expect("there is memory");
             taken.into_iter().for_each(|start| allocator.give_back(start));
-            assert!(allocator.books.as_ref().is_some_and(|books| books.not_backed.is_empty()));
+            assert!(allocator.books.as_ref().is_some_and(|books| books.unzeroed.is_empty()));
             taken
         });
         let [first, second, third] = places.expect("runs")[0];

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::allocate::{Allocator, Answer, Block, not_backed};
+use super::allocate::{Allocator, Answer, Block, no_memory_at};
 use super::symmetric::bytes_of;
 use super::{Bell, PlainData, Symmetric, World};
 use crate::engine::Engine;
@@ -13,11 +13,15 @@ use crate::sync::bell::WORDS_LEN;
 use crate::team::{Allocation, Pending, Team};
 
 /// They are collectives of the team of all ranks, and are tested, waited for with a limit, and resumed as [the others
-/// are](World#method.barrier_async). While a rank has not begun its call, the others go on with what they do.
+/// are](World#method.barrier_async). While a rank has not begun its call, the others go on with what they do. Over a network the call itself waits
+/// until this rank's contexts have nothing in flight. A rank that has its array may put to any other one, whose own [`Pending`] may still be open;
+/// global pointers reach a rank's part when its own is done.
 ///
 /// # Errors
-/// As [`Team::world`]. From the [`Pending`], at all ranks: [`Error::RanksDiffer`] if ranks ask for other types or lengths;
-/// [`Error::OutOfMemory`] and, where a rank has no memory, [`Error::Agreed`], after which the team is used on.
+/// As [`Team::world`]. From the [`Pending`]: [`Error::RanksDiffer`] if ranks ask for other types or lengths, and
+/// [`Error::InvalidArgument`] for more elements than there are addresses; other ranks may get [`Error::Agreed`], and the team is not used
+/// again. [`Error::OutOfMemory`] at all ranks; where a rank has no memory, that rank's error there, and [`Error::Agreed`], that it has no memory, at the
+/// others. After these two the team is used on.
 ///
 /// # Examples
 /// ```
@@ -37,11 +41,11 @@ impl World {
     /// As [`World::alloc`]; gives the array.
     ///
     /// # Errors
-    /// See above; [`Error::InvalidArgument`] for more elements than there are addresses.
+    /// See above.
     #[track_caller]
     pub fn alloc_async<T: PlainData>(&self, len: usize) -> Result<Pending<Symmetric<T>>> {
-        let (engine, bytes) = (Rc::clone(self.engine()), bytes_of::<T>(len)?);
-        self.allocate_async::<T, _>(len, bytes, move |block| Symmetric::shown(block, engine, len))
+        let engine = Rc::clone(self.engine());
+        self.allocate_async::<T, _>(len, bytes_of::<T>(len), move |block| Symmetric::shown(block, engine, len))
     }
 
     /// As [`World::bell`]; gives the bell.
@@ -51,7 +55,7 @@ impl World {
     #[track_caller]
     pub fn bell_async(&self) -> Result<Pending<Bell>> {
         let engine = Rc::clone(self.engine());
-        self.allocate_async::<Bell, _>(1, WORDS_LEN, move |block| Bell::over(block, engine))
+        self.allocate_async::<Bell, _>(1, Ok(WORDS_LEN), move |block| Bell::over(block, engine))
     }
 
     /// Begins an allocation of `bytes` bytes, for `len` of `T`. What comes of it is made by `made`.
@@ -59,13 +63,16 @@ impl World {
     fn allocate_async<T: 'static, R: 'static>(
         &self,
         len: usize,
-        bytes: usize,
+        bytes: std::result::Result<usize, String>,
         made: impl FnOnce(Block) -> R + 'static,
     ) -> Result<Pending<R>> {
         let team = Team::world(self)?;
-        self.within("allocation", || self.engine().hand_back())?;
-        let (engine, allocator) = (Rc::clone(self.engine()), Rc::clone(&self.allocator));
-        let steps = Steps { engine, allocator, backed: self.heaps.note_backed(), bytes, made, failed: None };
+        let engine = Rc::clone(self.engine());
+        // A call that is refused tells rank 0 nothing.
+        let is_refused = engine.is_in_collective() || engine.check_outside_handler("allocation").is_err();
+        let dropped = if is_refused { Vec::new() } else { self.within("allocation", || engine.take_dropped())? };
+        let (allocator, note_backed) = (Rc::clone(&self.allocator), self.heaps.note_backed());
+        let steps = bytes.map(|bytes| Steps { engine, allocator, note_backed, dropped, bytes, made, failed: None });
         Ok(team.allocate_async::<T, _>(len, steps))
     }
 }
@@ -75,7 +82,9 @@ struct Steps<B, M> {
     engine: Rc<Engine>,
     allocator: Rc<RefCell<Allocator>>,
     /// Notes how much of each heap is backed.
-    backed: B,
+    note_backed: B,
+    /// Blocks that this rank has dropped before.
+    dropped: Vec<usize>,
     bytes: usize,
     made: M,
     /// Why this rank has no memory.
@@ -86,6 +95,10 @@ impl<B: Fn(usize) + 'static, R: 'static, M: FnOnce(Block) -> R + 'static> Alloca
     type Place = Answer;
     type Made = R;
 
+    fn hand_back(&mut self) -> Result<()> {
+        self.engine.tell_dropped(std::mem::take(&mut self.dropped))
+    }
+
     fn take(&mut self) -> Answer {
         self.allocator.borrow_mut().take(&self.engine, self.bytes, LINE)
     }
@@ -94,8 +107,8 @@ impl<B: Fn(usize) + 'static, R: 'static, M: FnOnce(Block) -> R + 'static> Alloca
         // Where there is no room all get that error.
         let Some(start) = answer.start() else { return true };
         if !self.engine.routes.all_mapped() {
-            // The last rings of a bell that lay there have come, but may not have been counted.
-            self.engine.turn();
+            // The last rings of a bell that lay there have come, but may not have been counted. No handler runs here.
+            self.engine.networks.progress();
         }
         self.failed = self.allocator.borrow_mut().back(&self.engine, start, start + LINE + self.bytes).err();
         self.failed.is_none()
@@ -105,9 +118,9 @@ impl<B: Fn(usize) + 'static, R: 'static, M: FnOnce(Block) -> R + 'static> Alloca
         let (start, number) = answer.placed(self.bytes, self.allocator.borrow().limit())?;
         if let Some(rank) = without {
             self.allocator.borrow_mut().give_back(start);
-            return Err(self.failed.unwrap_or_else(|| not_backed(&self.engine, rank, self.bytes)));
+            return Err(self.failed.unwrap_or_else(|| no_memory_at(rank, self.bytes, "an allocation")));
         }
-        (self.backed)(start + LINE + self.bytes);
+        (self.note_backed)(start + LINE + self.bytes);
         Ok((self.made)(Block::made(&self.engine, start, number, self.bytes, answer.allocation)))
     }
 }

@@ -83,20 +83,15 @@ impl World {
             return Err(wrong(format!("aligned to {align} bytes; it is a power of two from {LINE} to {page}")));
         }
         let asked = Asked::data::<T>(Kind::Allocate, len);
-        let block = self.allocate_aligned(asked, bytes_of::<T>(len)?, align, "alloc")?;
+        let block = self.allocate_aligned(asked, bytes_of::<T>(len).map_err(wrong)?, align, "alloc")?;
         Ok(Symmetric::over(block, Rc::clone(self.engine()), len).with_parts())
     }
 }
 
-/// Bytes of so many elements.
-///
-/// # Errors
-/// [`Error::InvalidArgument`].
-pub(super) fn bytes_of<T>(len: usize) -> Result<usize> {
-    len.checked_mul(size_of::<T>()).ok_or_else(|| {
-        let why = format!("{len} elements of {} bytes exceed the address space", size_of::<T>());
-        Error::InvalidArgument { operation: "alloc", why }
-    })
+/// Bytes of so many elements, or why there cannot be as many.
+pub(super) fn bytes_of<T>(len: usize) -> std::result::Result<usize, String> {
+    let bytes = len.checked_mul(size_of::<T>());
+    bytes.ok_or_else(|| format!("{len} elements of {} bytes exceed the address space", size_of::<T>()))
 }
 
 impl<T> Symmetric<T> {

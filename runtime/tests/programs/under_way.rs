@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellwether_runtime::{Error, Result, Sum, Team, World};
+use bellwether_runtime::{Error, Pending, Result, Sum, Team, World};
 
 use super::{is_mapped, threads, watchdog};
 
@@ -121,6 +121,14 @@ pub fn allocations_that_differ_are_told() {
     // Over a network the one that finds it may be told alone, and the other one that it was.
     let are_right = |told: &(bool, String)| told.0;
     assert!(if is_mapped() { told.iter().all(are_right) } else { told.iter().any(are_right) }, "{told:?}");
+    // More than there are addresses, at one rank: the other does not wait for it.
+    let outcomes = threads(2, |world| {
+        let len = if world.rank() == 0 { usize::MAX } else { 1 };
+        let outcome = world.alloc_async::<u64>(len).and_then(Pending::wait);
+        outcome.expect_err("one asks for too much").to_string()
+    });
+    let told = outcomes.expect("the ranks start");
+    assert!(told[0].contains("exceed the address space"), "{told:?}");
 }
 
 pub fn future_forms_that_differ_are_told_with_both_places() {

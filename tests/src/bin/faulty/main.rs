@@ -136,7 +136,7 @@ impl Fault {
                 // The rank may end before it is stopped. The helper ends with it then, and keeps none of its output open: mpirun
                 // waits until all who have it have closed it.
                 let script = format!(
-                    "until grep -q '^State:.T' /proc/{0}/status; do [ -e /proc/{0} ] || exit; sleep 0.01; done
+                    "until grep -q '^State:.T' /proc/{0}/status; do grep -q '^State:.[^ZX]' /proc/{0}/status || exit; sleep 0.01; done
                      sleep 0.1; kill -CONT {0}",
                     std::process::id()
                 );
