@@ -105,6 +105,22 @@ fn ranks_of_two_hosts_are_one_world() {
     assert_eq!((done.code(), &*done.out, &*done.err), (0, "", ""));
 }
 
+/// The launcher of host a hears of the job a second after all hosts are there, and together with it of the end of a rank of host b.
+#[test]
+fn an_end_that_comes_with_the_job_is_told_to_the_ranks() {
+    let agent = Agent::new(
+        r#"export BELLWETHER_HOST=$1; shift
+[ $BELLWETHER_HOST = b ] && exec "$@"
+exec 3<&0
+{ sleep 1; exec cat <&3; } | "$@""#,
+    );
+    let program = env!("CARGO_BIN_EXE_bellwether");
+    let script = format!("[ $BELLWETHER_RANK != 3 ] || exit 3; exec {program} bench-empty-rank");
+    let done = run(agent.script(&["--grace", "1h"], &script));
+    assert_eq!(done.code(), 3, "{}", done.err);
+    assert!(done.err.contains("rank 3 is gone: it exited with code 3"), "{}", done.err);
+}
+
 #[test]
 fn a_rank_that_ends_before_it_joins_is_told_to_the_ranks_of_all_hosts() {
     let agent = Agent::new(PLAIN);

@@ -224,6 +224,10 @@ impl Side<'_> {
 
     /// Until all ranks have ended; false if the launcher has gone before.
     fn work(&mut self) -> bool {
+        // What has come together with the job, such as the end of a rank of another host: nothing may follow that makes us look again.
+        if !self.obey() {
+            return false;
+        }
         while self.seats.iter().any(|seat| seat.process.is_some()) {
             if !self.turn(None) {
                 return false;
