@@ -137,7 +137,7 @@ pub fn spawn_copies<T>(ranks: usize, settings: &Settings) -> Result<T> {
 
 /// Ends this process, which is no rank: functions that the program has registered for its exit would run without a world.
 fn end(status: i32) -> ! {
-    // What the program printed before its world started. Nobody is left to be told of an error.
+    // What the program printed before its world started. This process ends now, so an error is ignored.
     let _ = std::io::stdout().flush();
     // SAFETY: null names all streams of C, and `_exit` ends the process whatever its state.
     unsafe {

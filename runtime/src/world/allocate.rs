@@ -111,7 +111,7 @@ impl Allocator {
         }
         // Memory that was committed just now is zero already.
         if from < used {
-            // SAFETY: committed memory of our own slot, in a block that nobody has a handle to yet.
+            // SAFETY: committed memory of our own slot, in a block to which no handle exists yet.
             unsafe { libc::memset(engine.node.slot(engine.rank).add(heap + from).cast(), 0, to.min(used) - from) };
         }
         if let Some(books) = &mut self.books {

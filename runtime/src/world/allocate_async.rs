@@ -68,8 +68,9 @@ impl World {
     ) -> Result<Pending<R>> {
         let team = Team::world(self)?;
         let engine = Rc::clone(self.engine());
-        // A call that is refused tells rank 0 nothing.
-        let is_refused = engine.is_in_collective() || engine.check_outside_handler("allocation").is_err();
+        // A call that is refused tells rank 0 nothing: the next one does.
+        let is_refused =
+            bytes.is_err() || engine.is_in_collective() || engine.check_outside_handler("allocation").is_err();
         let dropped = if is_refused { Vec::new() } else { self.within("allocation", || engine.take_dropped())? };
         let (allocator, note_backed) = (Rc::clone(&self.allocator), self.heaps.note_backed());
         let steps = bytes.map(|bytes| Steps { engine, allocator, note_backed, dropped, bytes, made, failed: None });
