@@ -36,7 +36,7 @@ pub fn owned_vectors(lapi: &Lapi) {
                 let number = u64::from_ne_bytes(landed.header().try_into().expect("eight bytes")) as usize;
                 came.lock().expect("no panic").push((landed.from(), number, landed.into_vec()));
             };
-            // The future drops what it held.
+            // The message's bytes replace what the vector holds.
             let place = Answer::vec(vec![9; announced.len() / 2]);
             if inline { place.then_inline(keep) } else { place.then(keep) }
         });
